@@ -149,7 +149,9 @@ def join_errors(
         return first_error
     is_one_class = all(type(error) is type(first_error) for error in further_errors)
     error_class = type(first_error) if is_one_class else AutotuneError
-    messages = "\n".join([*lines, first_error.message, *(error.message for error in further_errors)])
+    messages = "\n".join(
+        [*lines, first_error.message, *(error.message for error in further_errors)]
+    )
     return error_class("\n".join(dict.fromkeys(messages.splitlines())), hint=first_error.hint)
 
 

@@ -174,7 +174,9 @@ def _report_system_error(error: OSError, command: str, *, as_json: bool) -> int:
     message = (error.strerror or str(error)).lower()
     path = error.filename2 or error.filename
     error_text = message if path is None else f"{os.fsdecode(path)}: {message}"
-    return _report_message(error_text, hints_by_errno[error.errno], errors.OPERATIONAL_EXIT_CODE, as_json=as_json)
+    return _report_message(
+        error_text, hints_by_errno[error.errno], errors.OPERATIONAL_EXIT_CODE, as_json=as_json
+    )
 
 
 def _report_bug(*, as_json: bool) -> int:

@@ -147,9 +147,9 @@ def find_secret_words(content: bytes, outliner: Outliner | None = None) -> froze
         for word in _SECRET_WORD_PATTERN.finditer(piece)
         if not (piece[:1] == "/" and len(word[0]) <= _MAX_DIRECTORY_LENGTH)
     }
-    return frozenset(secret for secret in detected_secrets if len(secret) >= _MIN_SECRET_LENGTH) | frozenset(
-        word for word in piece_words if not _PLAIN_WORD_PATTERN.fullmatch(word)
-    )
+    return frozenset(
+        secret for secret in detected_secrets if len(secret) >= _MIN_SECRET_LENGTH
+    ) | frozenset(word for word in piece_words if not _PLAIN_WORD_PATTERN.fullmatch(word))
 
 
 def remove_words(message: str, words: Iterable[str]) -> str:

@@ -42,7 +42,9 @@ def merge_plugins(kind: str, shipped_entries: Mapping[str, T]) -> dict[str, T]:
     return merged_plugins
 
 
-def check_name_free(plugin: str, kind: str, declared_name: str, taken_names: Collection[str]) -> None:
+def check_name_free(
+    plugin: str, kind: str, declared_name: str, taken_names: Collection[str]
+) -> None:
     """Raise AutotuneError if ``declared_name``, which a plug-in declares, is already taken."""
     if declared_name in taken_names:
         raise AutotuneError(

@@ -21,7 +21,9 @@ from autotune.space.dimension import Dimension
 from bench.stacks import Stack, random_stack, web_stack
 from bench.variants import VARIANTS
 
-CALLS = "calls"  # name of a file with a line per call; the number of lines selects the noise of a call
+CALLS = (
+    "calls"  # name of a file with a line per call; the number of lines selects the noise of a call
+)
 REPOSITORY = Path(__file__).parents[1]
 
 

@@ -30,7 +30,10 @@ from bench.stacks import Parts, Stack, _climb, _drawn, _unit
 
 TARGET = Path(__file__).parent / "queueing.yaml"
 KINDS = ("io-wait", "memory", "database", "tls", "churn", "small-cache", "mixed")
-LACKING = (35.0, 70.0)  # minimum and maximum distance of the best preset from the optimum, in percent
+LACKING = (
+    35.0,
+    70.0,
+)  # minimum and maximum distance of the best preset from the optimum, in percent
 SHARPNESS = 4.0
 UNKNOWN = 0.3  # factor by which the effects of `bench.catalogue` are multiplied
 GIB, MIB = 2**30, 2**20
@@ -59,7 +62,9 @@ class Workload:
     Times are in seconds, and sizes in MB. Times, counts and sizes without a comment are per request.
     """
 
-    lb: float = 2  # CPUs of the load balancer; the next three fields are the CPUs of the other tiers
+    lb: float = (
+        2  # CPUs of the load balancer; the next three fields are the CPUs of the other tiers
+    )
     web: float = 4
     cache: float = 2
     db: float = 4

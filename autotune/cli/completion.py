@@ -189,11 +189,15 @@ class _CompletionTier:
         """Return the full names of the tier's parameters, with their descriptions."""
         from autotune.services.registry import choice_name
 
-        descriptions_by_name = {choice_name(tier_name): "service to run"} if len(self.service) > 1 else {}
+        descriptions_by_name = (
+            {choice_name(tier_name): "service to run"} if len(self.service) > 1 else {}
+        )
         for location in catalogue.list_tier_services(tier_name, self):
             for parameter in location.service.parameters:
                 if parameter.roles is None or location.role in parameter.roles:
-                    descriptions_by_name[f"{tier_name}.{location.service.name}.{parameter.name}"] = parameter.meaning
+                    descriptions_by_name[
+                        f"{tier_name}.{location.service.name}.{parameter.name}"
+                    ] = parameter.meaning
         return descriptions_by_name
 
 

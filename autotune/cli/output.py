@@ -49,7 +49,9 @@ def print_study(
             f"--at applies only to a stack, and study {view.name} tunes a command", hint="omit --at"
         )
     if json_:
-        latency_fields = {"at": [build_latency_at_rate(view, rate) for rate in rates]} if rates else {}
+        latency_fields = (
+            {"at": [build_latency_at_rate(view, rate) for rate in rates]} if rates else {}
+        )
         print_json(build_summary(view) | latency_fields)
     else:
         lines = format_brief_lines(view) if brief else format_report_lines(view)
@@ -72,7 +74,9 @@ def print_csv(directory: Path, table_name: str) -> None:
     from autotune.target.messages import suggest_name
 
     if table_name not in TABLE_NAMES:
-        raise UsageError(f"--csv: unknown table {table_name!r}", hint=suggest_name(table_name, TABLE_NAMES))
+        raise UsageError(
+            f"--csv: unknown table {table_name!r}", hint=suggest_name(table_name, TABLE_NAMES)
+        )
     echo(format_csv(build_study_view(open_study(directory)), table_name), end="")
 
 

@@ -60,7 +60,9 @@ def build_set_overrides(assignments: Iterable[str] | None) -> list[Override]:
     for assignment in assignments or ():
         parameter_name = assignment.partition("=")[0].strip()
         if parameter_name in parameter_names:
-            raise UsageError(f"--set {parameter_name} is given twice", hint="give each parameter once")
+            raise UsageError(
+                f"--set {parameter_name} is given twice", hint="give each parameter once"
+            )
         parameter_names.add(parameter_name)
     return [(SET_OPTION, assignment) for assignment in assignments or ()]
 
@@ -86,7 +88,9 @@ def open_studies_directory(
 
 
 @contextmanager
-def follow_study(storage_url: str | None, studies: Path, study_name: str) -> Iterator[Callable[[], Path]]:
+def follow_study(
+    storage_url: str | None, studies: Path, study_name: str
+) -> Iterator[Callable[[], Path]]:
     """Yield a function that returns the directory of a study. With a ``storage_url``, each call copies
     the latest records. Raises AutotuneError.
     """

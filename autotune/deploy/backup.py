@@ -116,7 +116,10 @@ class HostBackup:
 
     def is_foreign_value(self, sysctl_name: str, current_value: str | None) -> bool:
         """True if a kernel value is neither the original value nor a value that autotune set."""
-        return current_value not in {self.state.sysctls[sysctl_name], *self.last_written.get(sysctl_name, ())}
+        return current_value not in {
+            self.state.sysctls[sysctl_name],
+            *self.last_written.get(sysctl_name, ()),
+        }
 
     def with_written_digests(
         self, digests: Mapping[str, str], replaced: Mapping[str, str] | None = None

@@ -9,8 +9,8 @@ from autotune.deploy.desired_state import (
     DesiredState,
     RequiredActions,
     list_changed_parameters,
-    plan_host,
     list_required_actions,
+    plan_host,
 )
 from autotune.deploy.host import read_contents
 from autotune.deploy.host_state import FileState, HostPlan, HostState, ObservedHost
@@ -138,7 +138,9 @@ def compute_host_changes(
     )
 
 
-def find_current_settings(host_name: str, base: DesiredState, observed: ObservedHost) -> Settings | None:
+def find_current_settings(
+    host_name: str, base: DesiredState, observed: ObservedHost
+) -> Settings | None:
     """Return the settings of ``base`` if the host's files match ``base``, else ``None``."""
     has_base_files = all(
         path in observed.files and observed.files[path].matches(file)

@@ -28,9 +28,9 @@ from autotune.deploy.desired_state import (
     DesiredState,
     build_desired_state,
     find_ranks,
+    list_required_actions,
     plan_host,
     render_files,
-    list_required_actions,
 )
 from autotune.deploy.host_state import (
     FileState,
@@ -278,8 +278,12 @@ class Deployment(Fleet):
         if problem is None:
             self.boot_times.record_stack(time.monotonic() - start_time)
             return
-        failure_results = self.hosts.run_on_hosts(self.stack.hosts, lambda host: host.find_failures())
-        failure_lines = [line for failure_lines in failure_results.results.values() for line in failure_lines]
+        failure_results = self.hosts.run_on_hosts(
+            self.stack.hosts, lambda host: host.find_failures()
+        )
+        failure_lines = [
+            line for failure_lines in failure_results.results.values() for line in failure_lines
+        ]
         message = "\n".join([f"the stack does not respond correctly: {problem}", *failure_lines])
         raise StackNotReady(message, hint=READY_HINT)
 
@@ -632,7 +636,9 @@ class Deployment(Fleet):
         assert self.outlives_tuner
         assert self._confirmed_state is not None
         states_by_host = self._confirmed_state.desired.hosts
-        self.hosts.run_on_hosts(states_by_host, lambda host: host.persist_state(states_by_host[host.name])).unwrap()
+        self.hosts.run_on_hosts(
+            states_by_host, lambda host: host.persist_state(states_by_host[host.name])
+        ).unwrap()
         self._keeps_deployment = True
 
     def restore(self) -> None:

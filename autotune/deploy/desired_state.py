@@ -326,13 +326,16 @@ def _build_file_states(
             path = layout.path_for(instance, service_path)
             if path in states_by_path and (states_by_path[path].content or b"") != content:
                 raise AutotuneError(
-                    f"{writers_by_path[path]} and {instance.name} both need {path} on {instance.placement.host}",
+                    f"{writers_by_path[path]} and {instance.name} both need {path} on "
+                    f"{instance.placement.host}",
                     hint="give each tier separate hosts, or run them "
                     f"`{runtimes.format_runtime_names(installed=False)}`",
                 )
             is_absent = files[service_path].optional and not content
             states_by_path[path] = (
-                FileState() if is_absent else FileState(content, layout.mode_for(files[service_path]))
+                FileState()
+                if is_absent
+                else FileState(content, layout.mode_for(files[service_path]))
             )
             writers_by_path[path] = instance.name
     return states_by_path

@@ -15,7 +15,9 @@ from autotune.services.base import Value
 from autotune.transports.base import Transport
 
 
-def read_file_values(transport: Transport, validation_cases: ValidationCases) -> list[Mapping[str, Value]]:
+def read_file_values(
+    transport: Transport, validation_cases: ValidationCases
+) -> list[Mapping[str, Value]]:
     """Return the parameter values of each case, by bare parameter name.
 
     The values of a case are empty if its service cannot print values, or if the software rejects the

@@ -151,7 +151,11 @@ class ManagedHost:
 
         Raises CommandFailed for a required command that failed.
         """
-        paths, unit_names, sysctl_names = tuple(desired.files), tuple(desired.units), tuple(desired.sysctls)
+        paths, unit_names, sysctl_names = (
+            tuple(desired.files),
+            tuple(desired.units),
+            tuple(desired.sysctls),
+        )
         look_commands = [
             ("look", *paths),
             ("units", *unit_names) if unit_names else ("true",),
@@ -165,7 +169,9 @@ class ManagedHost:
             functions=self._functions,
         )
         observed_files = parse_files(paths, files_result.stdout)
-        self._staging_directories |= {path: file.staging_directory for path, file in observed_files.items()}
+        self._staging_directories |= {
+            path: file.staging_directory for path, file in observed_files.items()
+        }
         observed = ObservedHost(
             observed_files,
             self._manager.parse_units(unit_names, units_result.stdout)
@@ -477,7 +483,9 @@ class ManagedHost:
                 files_to_write=tuple(path for path in plan.files_to_write if path in kept_paths),
             )
         )
-        restorable_files = {path: file for path, file in original.files.items() if path not in kept_paths}
+        restorable_files = {
+            path: file for path, file in original.files.items() if path not in kept_paths
+        }
         messages = [
             f"{self.name}: {check.unit} refuses its original files, so the current files "
             f"are kept: {message}"
@@ -582,7 +590,8 @@ class ManagedHost:
         )
         if not command_results[0].ok:
             raise LockedError(
-                f"{self.name}: {command_results[0].error_text}", hint="another tuner took over this host"
+                f"{self.name}: {command_results[0].error_text}",
+                hint="another tuner took over this host",
             )
         for command, command_result in zip(commands, command_results[1:], strict=False):
             if (
@@ -763,12 +772,16 @@ def run_on_staged_files(
     Returns the results of the commands for each case. ``purpose`` is part of the staging
     directory's name. Raises HostUnreachable, or AutotuneError if a file cannot be staged.
     """
-    staging_name = f"{purpose}-{secrets.token_hex(8)}"  # random, because another tuner may stage files too
+    staging_name = (
+        f"{purpose}-{secrets.token_hex(8)}"  # random, because another tuner may stage files too
+    )
     originals = _read_masked_files(transport, validation_cases)
     commands: list[Command] = []
     answer_slices: list[slice] = []
     for case_number, (instance, files) in enumerate(_insert_secrets(validation_cases, originals)):
-        staged = StagedCase(instance, files, f"{instance.placement.directory}.{staging_name}/{case_number}")
+        staged = StagedCase(
+            instance, files, f"{instance.placement.directory}.{staging_name}/{case_number}"
+        )
         commands += [
             _build_write_command(path, target, files[path], originals.get(path))
             for path, target in staged.staged_paths.items()
@@ -776,17 +789,26 @@ def run_on_staged_files(
         own_commands = build_commands(staged)
         answer_slices.append(slice(len(commands), len(commands) + len(own_commands)))
         commands += own_commands
-    directories = sorted({f"{instance.placement.directory}.{staging_name}" for instance, _ in validation_cases})
+    directories = sorted(
+        {f"{instance.placement.directory}.{staging_name}" for instance, _ in validation_cases}
+    )
     commands.append(Command(("discard_staged", *directories)))
     command_results = run_commands(
-        transport, commands, timeout=60.0 + 10.0 * len(validation_cases), functions=IGNORE_BROKEN_PIPE
+        transport,
+        commands,
+        timeout=60.0 + 10.0 * len(validation_cases),
+        functions=IGNORE_BROKEN_PIPE,
     )
     return [command_results[own_slice] for own_slice in answer_slices]
 
 
-def _read_masked_files(transport: Transport, validation_cases: ValidationCases) -> dict[str, CurrentFile]:
+def _read_masked_files(
+    transport: Transport, validation_cases: ValidationCases
+) -> dict[str, CurrentFile]:
     """Return the host's current version of each file that contains placeholders for secrets."""
-    paths = sorted({path for _, files in validation_cases for path in files if has_placeholder(files[path])})
+    paths = sorted(
+        {path for _, files in validation_cases for path in files if has_placeholder(files[path])}
+    )
     return read_files(transport, paths) if paths else {}
 
 
@@ -797,11 +819,15 @@ def _insert_secrets(
     if not originals:
         return validation_cases
     contents = {path: file.content for path, file in originals.items()}
-    return [(instance, fill_secrets(instance, files, contents)) for instance, files in validation_cases]
+    return [
+        (instance, fill_secrets(instance, files, contents)) for instance, files in validation_cases
+    ]
 
 
 def fill_secrets(
-    instance: ServiceInstance, masked_files: Mapping[str, bytes], originals: Mapping[str, bytes | None]
+    instance: ServiceInstance,
+    masked_files: Mapping[str, bytes],
+    originals: Mapping[str, bytes | None],
 ) -> dict[str, bytes]:
     """Return files with each placeholder replaced by the text from the host's own file.
 

@@ -110,7 +110,11 @@ def run_commands(
     with wait_notices.about(_name_command(batch)):
         command_result = transport.run(["sh"], input=script.encode(), timeout=timeout, sudo=True)
     command_results = _parse_results(batch, command_result.stdout, output_mark)
-    has_stopped = bool(command_results) and not command_results[-1].ok and batch[len(command_results) - 1].required
+    has_stopped = (
+        bool(command_results)
+        and not command_results[-1].ok
+        and batch[len(command_results) - 1].required
+    )
     if len(command_results) < len(batch) and not has_stopped:
         raise _build_early_exit_error(transport.name, command_result)
     return command_results

@@ -241,7 +241,9 @@ def read_lock(transport: Transport) -> ObservedLock:
         uptime = parse_decimal(output_lines[1])
     except ValueError as error:
         raise CommandFailed(f"the uptime of {transport.name} cannot be read: {error}") from None
-    return ObservedLock(output_lines[0], uptime, renewed_uptime, output_lines[3] if len(output_lines) > 3 else "")
+    return ObservedLock(
+        output_lines[0], uptime, renewed_uptime, output_lines[3] if len(output_lines) > 3 else ""
+    )
 
 
 def _find_account_name() -> str:

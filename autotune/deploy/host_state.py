@@ -164,8 +164,12 @@ class ServiceManager:
 
 def list_differences(desired: HostState, observed: ObservedHost) -> list[str]:
     """Return the differences from the desired state. Kernel values that do not exist are ignored."""
-    differing_paths = [path for path, file in desired.files.items() if not observed.files[path].matches(file)]
-    differing_units = [unit for unit, runs in desired.units.items() if observed.units[unit].active != runs]
+    differing_paths = [
+        path for path, file in desired.files.items() if not observed.files[path].matches(file)
+    ]
+    differing_units = [
+        unit for unit, runs in desired.units.items() if observed.units[unit].active != runs
+    ]
     differing_sysctls = [
         name
         for name, value in desired.sysctls.items()

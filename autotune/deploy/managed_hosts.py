@@ -143,7 +143,8 @@ class LoadHosts(ManagedHosts):
             raise lock_errors[0]
         self._lease.start()
         prepare_results = self.run_on_hosts(
-            self._list_locked_names(), lambda host: _adjust_kernel_values(host, sysctl_names, compute_values)
+            self._list_locked_names(),
+            lambda host: _adjust_kernel_values(host, sysctl_names, compute_values),
         )
         self._note_lines(prepare_results.results)
         for host_name, error in {**errors, **prepare_results.errors}.items():
@@ -171,7 +172,9 @@ def restore_all_orphaned(hosts: Iterable[ManagedHost]) -> HostResults[tuple[str,
     """Restore locked hosts that killed tuners left changed. Return lines about each host."""
     hosts_by_name = {host.name: host for host in hosts}
     selected_backups = run_on_all(hosts_by_name.values(), _select_orphaned_backup)
-    restore_results = restore_in_order([hosts_by_name[host_name] for host_name in selected_backups.results])
+    restore_results = restore_in_order(
+        [hosts_by_name[host_name] for host_name in selected_backups.results]
+    )
     lines_by_host = {}
     for host_name, host_lines in restore_results.results.items():
         orphaned_backup = selected_backups.results[host_name]
@@ -287,7 +290,11 @@ def restore_hosts(
         restore_results = restore_in_order([host for host in prepared_hosts if host.lock.is_locked])
     finally:
         run_on_all([h for h in hosts.values() if h.lock.is_locked], lambda host: host.lock.unlock())
-    errors = {**_find_missing_hosts(store, transports), **prepare_results.errors, **restore_results.errors}
+    errors = {
+        **_find_missing_hosts(store, transports),
+        **prepare_results.errors,
+        **restore_results.errors,
+    }
     # A killed tuner may not have reported the copies that it saved.
     saved_copies = run_on_all(
         [host for host in prepared_hosts if host.name not in errors], ManagedHost.list_saved_copies
@@ -295,7 +302,9 @@ def restore_hosts(
     lines = [
         line
         for name, copies in saved_copies.results.items()
-        for line in dict.fromkeys((*hosts[name].notes, *restore_results.results.get(name, ()), *copies))
+        for line in dict.fromkeys(
+            (*hosts[name].notes, *restore_results.results.get(name, ()), *copies)
+        )
     ]
     if errors := {**errors, **saved_copies.errors}:
         raise join_errors(errors.values(), first_lines=lines)

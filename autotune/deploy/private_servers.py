@@ -295,7 +295,11 @@ def _find_listening_sockets(pid: int) -> frozenset[str]:
             table_rows = split_lines((net / table_name).read_text(errors="replace"))[1:]
         except OSError:
             continue
-        inodes |= {row.split()[inode_column] for row in table_rows if row.split()[state_column] == listening_state}
+        inodes |= {
+            row.split()[inode_column]
+            for row in table_rows
+            if row.split()[state_column] == listening_state
+        }
     return frozenset(inodes)
 
 
@@ -344,9 +348,13 @@ def read_session_leader(directory: Path, server: str) -> SessionLeader | None:
     """Return the process that ``start_server`` recorded for a server, or ``None`` without a record."""
     record_name = f"{server}{PID_SUFFIX}"
     try:
-        content = foreign_files.read_bytes(directory, record_name, foreign_files.MAX_SMALL_FILE_BYTES)
+        content = foreign_files.read_bytes(
+            directory, record_name, foreign_files.MAX_SMALL_FILE_BYTES
+        )
         pid, _, stat_fields = content.decode().partition(" ")
-        return SessionLeader(parse_uint(pid), parse_uint(stat_fields.rpartition(")")[2].split()[19]))
+        return SessionLeader(
+            parse_uint(pid), parse_uint(stat_fields.rpartition(")")[2].split()[19])
+        )
     except (OSError, ValueError, IndexError, ForeignFileError):
         return None
 

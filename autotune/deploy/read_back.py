@@ -44,7 +44,9 @@ def confirm_state(
     ``observed_before`` contains the hosts' state before the deployment. Raises StackNotReady if a
     unit stopped, or if a file was changed, during the deployment.
     """
-    read_back_results = hosts.run_on_hosts(desired.hosts, lambda host: read_back_host(desired, host)).unwrap()
+    read_back_results = hosts.run_on_hosts(
+        desired.hosts, lambda host: read_back_host(desired, host)
+    ).unwrap()
     observed = {host_name: observed for host_name, (observed, _) in read_back_results.items()}
     for host_name in desired.hosts:
         check_units_run(hosts[host_name], desired, observed_before[host_name], observed[host_name])
@@ -110,7 +112,9 @@ def merge_tier_values(requested: Settings, values_by_host: Iterable[Settings]) -
     effective: dict[str, Value] = {}
     for values in values_by_host:
         for parameter_name, value in values.items():
-            if effective.get(parameter_name, requested.get(parameter_name)) == requested.get(parameter_name):
+            if effective.get(parameter_name, requested.get(parameter_name)) == requested.get(
+                parameter_name
+            ):
                 effective[parameter_name] = value
     return effective
 

@@ -49,14 +49,20 @@ def restore_in_order(hosts: Iterable[ManagedHost]) -> HostResults[tuple[str, ...
 
     changed_hosts = {host.name: host for host in hosts}
     begin_results = run_on_all(changed_hosts.values(), _begin_restore)
-    restores_by_host = {name: restore for name, restore in begin_results.results.items() if restore is not None}
+    restores_by_host = {
+        name: restore for name, restore in begin_results.results.items() if restore is not None
+    }
     errors = dict(begin_results.errors)
     starts = {name: restore.desired.starts for name, restore in restores_by_host.items()}
-    for step in split_into_steps({name: each.plan for name, each in restores_by_host.items()}, starts):
+    for step in split_into_steps(
+        {name: each.plan for name, each in restores_by_host.items()}, starts
+    ):
         step_hosts = [changed_hosts[name] for name in step if name not in errors]
         errors |= run_on_all(step_hosts, partial(run_step, step)).errors
     remaining_hosts = [changed_hosts[name] for name in restores_by_host if name not in errors]
-    finish_results = run_on_all(remaining_hosts, lambda host: _finish_restore(restores_by_host[host.name]))
+    finish_results = run_on_all(
+        remaining_hosts, lambda host: _finish_restore(restores_by_host[host.name])
+    )
     unchanged_hosts = {
         name: () for name, restore in begin_results.results.items() if restore is None
     }
@@ -101,7 +107,9 @@ def _finish_restore(restore: HostRestore) -> tuple[str, ...]:
         host.note(f"{host.name}: {line}")
     file_count = format_count(len(plan.files_to_write) + len(plan.files_to_remove), "file")
     unit_count = format_count(len(plan.unit_actions) + len(plan.units_to_stop), "unit")
-    return (f"{host.name}: restored {file_count}, {format_count(len(plan.sysctls), 'sysctl')}, {unit_count}",)
+    return (
+        f"{host.name}: restored {file_count}, {format_count(len(plan.sysctls), 'sysctl')}, {unit_count}",
+    )
 
 
 def _find_restorable_state(host: ManagedHost, observed: ObservedHost) -> HostState:

@@ -57,7 +57,9 @@ def roll_back_hosts(
     errors = dict(prepare_results.errors)
     rollbacks_by_host = prepare_results.results
     starts = {name: rollback.state.starts for name, rollback in rollbacks_by_host.items()}
-    for step in split_into_steps({name: rollback.plan for name, rollback in rollbacks_by_host.items()}, starts):
+    for step in split_into_steps(
+        {name: rollback.plan for name, rollback in rollbacks_by_host.items()}, starts
+    ):
         errors |= _apply_step(hosts, [n for n in step if n not in errors], rollbacks_by_host, step)
 
     def check(host: RuntimeHost) -> None:
@@ -67,12 +69,16 @@ def roll_back_hosts(
         )
         error_lines = [*host_rollback.refused]
         if differences:
-            error_lines.append(f"{host.name} differs from its previous state: {', '.join(differences)}")
+            error_lines.append(
+                f"{host.name} differs from its previous state: {', '.join(differences)}"
+            )
         if error_lines:
             raise AutotuneError("; ".join(error_lines))
 
     errors |= hosts.run_on_hosts([n for n in rollbacks_by_host if n not in errors], check).errors
-    return {name: _add_refusals(error, rollbacks_by_host.get(name)) for name, error in errors.items()}
+    return {
+        name: _add_refusals(error, rollbacks_by_host.get(name)) for name, error in errors.items()
+    }
 
 
 def _add_refusals(error: AutotuneError, rollback: _HostRollback | None) -> AutotuneError:

@@ -52,7 +52,9 @@ def make_run_directory(study: Path, *, is_shared: bool) -> Path:
     record_directory = make_state_directory() / RECORD_DIRECTORY
     durable_files.make_directory(record_directory, 0o700)
     # Write the record first, so that a killed tuner leaves no unrecorded directory.
-    durable_files.write_file(record_directory / _record_name(study), json.dumps(record).encode(), 0o600)
+    durable_files.write_file(
+        record_directory / _record_name(study), json.dumps(record).encode(), 0o600
+    )
     path.mkdir(mode=0o700)
     (path / MARKER_FILE).write_text(directory_name, encoding="ascii")
     path.chmod(0o755 if is_shared else 0o700)
@@ -95,7 +97,9 @@ def _record_name(study: Path) -> str:
 def _read_record(record_directory: Path, record_name: str) -> RunDirectory | None:
     try:
         record = parse_json(
-            foreign_files.read_bytes(record_directory, record_name, foreign_files.MAX_SMALL_FILE_BYTES)
+            foreign_files.read_bytes(
+                record_directory, record_name, foreign_files.MAX_SMALL_FILE_BYTES
+            )
         )
         return RunDirectory(Path(record["study"]), Path(record["directory"]))
     except (OSError, ValueError, KeyError, TypeError, AutotuneError):

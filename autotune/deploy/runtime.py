@@ -210,12 +210,14 @@ class LockedHosts(Protocol):
         ...
 
 
-def describe_draining(host: str, unit_name: str, process_count: int, client_addresses: Sequence[str] = ()) -> str:
+def describe_draining(
+    host: str, unit_name: str, process_count: int, client_addresses: Sequence[str] = ()
+) -> str:
     """Return the message about old workers that still serve connections made before a reload."""
     clients = f" ({', '.join(client_addresses)})" if client_addresses else ""
     return (
-        f"{host}: {format_count(process_count, 'old worker')} of {unit_name} still finish earlier connections"
-        f"{clients}. New connections use the new configuration"
+        f"{host}: {format_count(process_count, 'old worker')} of {unit_name} still finish earlier "
+        f"connections{clients}. New connections use the new configuration"
     )
 
 

@@ -181,7 +181,9 @@ def _build_placement(
         caches=build_endpoints(tier.uses, Role.CACHE),
         stores=build_endpoints(tier.uses, Role.STORE),
         uses=build_endpoints(tier.uses),
-        local_cache=_build_local_cache_endpoint(tier_name, host, context) if tier.local_cache else None,
+        local_cache=_build_local_cache_endpoint(tier_name, host, context)
+        if tier.local_cache
+        else None,
         installed=context.installed,
         user=context.user,
         group=context.group,

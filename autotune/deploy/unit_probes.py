@@ -61,7 +61,16 @@ def find_answered_pages(
         for url in _list_urls(start)
     ]
     commands = [
-        Command(("answers", probe_case.url, probe_case.name, "0", f"{probe_case.interval:g}", probe_case.address))
+        Command(
+            (
+                "answers",
+                probe_case.url,
+                probe_case.name,
+                "0",
+                f"{probe_case.interval:g}",
+                probe_case.address,
+            )
+        )
         for _, probe_case in probe_cases
     ]
     timeout = 40.0 * (1 + len(commands))

@@ -163,7 +163,9 @@ def _find_max_workers(context: ReadingContext, instance: InstanceActivity) -> fl
     own_settings = select_service_settings(context.settings, instance.label)
     numeric_settings = {n: float(v) for n, v in own_settings.items() if isinstance(v, int | float)}
     try:
-        return parse_expression(worker_formula).evaluate(numeric_settings) if worker_formula else None
+        return (
+            parse_expression(worker_formula).evaluate(numeric_settings) if worker_formula else None
+        )
     except KeyError:
         return None
 

@@ -171,7 +171,8 @@ def _list_changes(
         f"{tier}.{service_name}.{change}"
         for service_name in service_names
         for change in catalogue.find_diagnosis(service_name).recommended_changes.get(resource, ())
-        if existing_names is None or f"{tier}.{service_name}.{_parse_parameter(change)}" in existing_names
+        if existing_names is None
+        or f"{tier}.{service_name}.{_parse_parameter(change)}" in existing_names
     )
 
 

@@ -104,7 +104,10 @@ def read_host(
             hint="write a target with `autotune init --example command`",
         )
     tree = follow_links(transport, unpack_collected(transport.name, collected_files.stdout))
-    host_names, processors = name_output.stdout.split(), socket_output.stdout.partition("\n")[0].strip()
+    host_names, processors = (
+        name_output.stdout.split(),
+        socket_output.stdout.partition("\n")[0].strip(),
+    )
     discovered_host = DiscoveredHost(
         name=_shorten_name(host_names, host.address),
         address=host.address,

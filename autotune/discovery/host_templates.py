@@ -176,7 +176,8 @@ def _list_untuned(
     }
     running_on = {host_name: find_instances(host) for host_name, host in hosts.items()}
     yield from list_untuned_listeners(
-        (hosts[host_name], running_instances) for host_name, (running_instances, _) in running_on.items()
+        (hosts[host_name], running_instances)
+        for host_name, (running_instances, _) in running_on.items()
     )
     for host_name, (running_instances, notes) in running_on.items():
         yield from notes
@@ -218,17 +219,25 @@ def _read_isolated_hosts(
     return run_on_all([transports[name] for name in tier_model.hosts], read_tier_host).unwrap()
 
 
-def _find_tier(file: TargetFile, tier_name: str, hosts: Mapping[str, DiscoveredHost]) -> DiscoveredTier:
+def _find_tier(
+    file: TargetFile, tier_name: str, hosts: Mapping[str, DiscoveredHost]
+) -> DiscoveredTier:
     """Find the services of a tier on its hosts, and return the tier. Raises TargetError."""
     tier = DiscoveredTier(
         tier_name,
-        tuple(_find_instance(file, tier_name, hosts[host]) for host in file.target.tiers[tier_name].hosts),
+        tuple(
+            _find_instance(file, tier_name, hosts[host])
+            for host in file.target.tiers[tier_name].hosts
+        ),
     )
     deployments = {i.deployment: i.host.name for i in tier.instances}
     if len(deployments) > 1:
         deployments_text = ", ".join(f"{host} runs {runs}" for runs, host in deployments.items())
         raise _build_mismatch_error(
-            file, tier_name, f"tier {tier_name}: {deployments_text}", "split the tier, " + REPLACE_FILES_HINT
+            file,
+            tier_name,
+            f"tier {tier_name}: {deployments_text}",
+            "split the tier, " + REPLACE_FILES_HINT,
         )
     return tier
 
@@ -321,7 +330,9 @@ def _embed_templates(file: TargetFile, config: AdoptedConfig, tier: AdoptedTier)
         for config_file in config.files
     )
     return replace(
-        config, files=template_files, deployment=tier.discovered_tier.deployment if is_choice else ""
+        config,
+        files=template_files,
+        deployment=tier.discovered_tier.deployment if is_choice else "",
     )
 
 

@@ -189,7 +189,9 @@ def _read_hosts(logins: Sequence[str], ssh_config: Path | None) -> list[Discover
     from autotune.transports.ssh import SshTransport
 
     ssh_hosts_by_name = {login.strip(): _parse_login(login, ssh_config) for login in logins}
-    transports: dict[str, Transport] = {name: SshTransport(h) for name, h in ssh_hosts_by_name.items()}
+    transports: dict[str, Transport] = {
+        name: SshTransport(h) for name, h in ssh_hosts_by_name.items()
+    }
 
     def discover_host(transport: Transport) -> DiscoveredHost:
         host = read_host(transport, ssh_hosts_by_name[transport.name])
@@ -205,7 +207,9 @@ def _read_hosts(logins: Sequence[str], ssh_config: Path | None) -> list[Discover
     for host in hosts.values():
         name_counts[host.name] += 1
         name_count = name_counts[host.name]
-        named_hosts.append(host if name_count == 1 else replace(host, name=f"{host.name}-{name_count}"))
+        named_hosts.append(
+            host if name_count == 1 else replace(host, name=f"{host.name}-{name_count}")
+        )
     return named_hosts
 
 

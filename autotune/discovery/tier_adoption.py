@@ -60,7 +60,9 @@ def adopt_tier(tier: DiscoveredTier, runtime: str = DEFAULT_RUNTIME) -> AdoptedT
             adopted_tier.adopted_configs.update(
                 {f"{tier.name}.{host}.{service.name}": AdoptedConfig() for host in hosts}
             )
-            parameter_names = (f"{service.name}.{parameter.name}" for parameter in service.parameters)
+            parameter_names = (
+                f"{service.name}.{parameter.name}" for parameter in service.parameters
+            )
             reason = (
                 "its files are not at Debian's paths"
                 if service.interpreter
@@ -239,7 +241,9 @@ def _find_masked_parameters(
             and edit.start < placeholders[placeholder_index][1]
             and edit.end > placeholders[placeholder_index][0]
         ):
-            masked_names |= {name for name in adopted.values if re.search(rf"\b{name}\b", edit.text)}
+            masked_names |= {
+                name for name in adopted.values if re.search(rf"\b{name}\b", edit.text)
+            }
     return masked_names
 
 

@@ -196,7 +196,9 @@ def list_unread(host: DiscoveredHost, adoption: Adoption) -> list[str]:
     read.
     """
     patterns = (*adoption.units, *adoption.other_units)
-    unit_names = dict.fromkeys(unit for name in patterns for unit in fnmatch.filter(host.units, name))
+    unit_names = dict.fromkeys(
+        unit for name in patterns for unit in fnmatch.filter(host.units, name)
+    )
     unread_lines = [
         f"{host.name}: {unit} is masked, so autotune can neither restart nor tune it"
         for unit in unit_names

@@ -169,7 +169,12 @@ class CommandSession:
         measured_values = tuple(answer.value for answer in benchmark_values)
         self._answers.append((settings, measured_values))
         seconds = time.monotonic() - start_time
-        return Measurement(self._build_peak(benchmark_values), len(benchmark_values), seconds, values=measured_values)
+        return Measurement(
+            self._build_peak(benchmark_values),
+            len(benchmark_values),
+            seconds,
+            values=measured_values,
+        )
 
     def _choose_call_count(self, settings: Settings, request: EvaluationRequest) -> int:
         is_repeated = any(earlier_settings == settings for earlier_settings, _ in self._answers)

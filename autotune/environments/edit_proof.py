@@ -124,15 +124,21 @@ class _Prover:
             tuple(sorted(untested)),
         )
 
-    def _takes_effect(self, parameter_name: str, settings: Settings, reported: _ValuesByInstance) -> bool:
+    def _takes_effect(
+        self, parameter_name: str, settings: Settings, reported: _ValuesByInstance
+    ) -> bool:
         """True if a parameter's value in ``settings`` differs from the baseline, and the software on
         all hosts reads the value in ``settings``.
         """
-        if settings.get(parameter_name, self.space.baseline[parameter_name]) == self.space.baseline[parameter_name]:
+        if (
+            settings.get(parameter_name, self.space.baseline[parameter_name])
+            == self.space.baseline[parameter_name]
+        ):
             return False
         return all(
             is_same_value(
-                settings[parameter_name], reported.get(instance.name, {}).get(_parse_bare_name(parameter_name))
+                settings[parameter_name],
+                reported.get(instance.name, {}).get(_parse_bare_name(parameter_name)),
             )
             for instance in self._find_owners(parameter_name)
         )
@@ -160,7 +166,9 @@ class _Prover:
             ]
             read_results = iter(self.read_values(cases))
             for name, settings in candidates.items():
-                own_values = {instance.name: next(read_results) for instance in self._find_owners(name)}
+                own_values = {
+                    instance.name: next(read_results) for instance in self._find_owners(name)
+                }
                 reasons[name] = self._find_problem(name, settings, own_values, current_values)
                 if not reasons[name]:
                     del pending_dimensions[name]
@@ -210,7 +218,9 @@ class _Prover:
             own_values, values_before = reported[instance.name], current_values[instance.name]
             if not own_values:
                 return f"the software rejects {settings[parameter_name]} in its files"
-            if not is_same_value(settings[parameter_name], own_values.get(_parse_bare_name(parameter_name))):
+            if not is_same_value(
+                settings[parameter_name], own_values.get(_parse_bare_name(parameter_name))
+            ):
                 value = own_values.get(_parse_bare_name(parameter_name), "no value")
                 return f"an edit to {settings[parameter_name]} has no effect: the software reads {value}"
             for other_name, value in own_values.items():

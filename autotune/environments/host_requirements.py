@@ -22,7 +22,9 @@ def require_applications(stack_files: StackFiles, instances: Sequence[ServiceIns
                 for config_file in instance.service.list_config_files(instance.placement)
             ]
             commands = [Command(("test", "-e", path)) for path in paths]
-            command_results = run_commands(stack_files.transports[instance.placement.host], commands)
+            command_results = run_commands(
+                stack_files.transports[instance.placement.host], commands
+            )
             for path in (
                 p
                 for p, command_result in zip(paths, command_results, strict=True)

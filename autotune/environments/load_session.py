@@ -386,8 +386,8 @@ class LoadSession:
             self._steal_noted = True
             host_name, fraction = find_worst_steal(watched_reading.hosts)
             record.note(
-                f"CPU steal on host {host_name}: {fraction:.0%}. Readings are corrected; the report shows "
-                "how many"
+                f"CPU steal on host {host_name}: {fraction:.0%}. Readings are corrected; the report shows"
+                " how many"
             )
         return watched_reading
 

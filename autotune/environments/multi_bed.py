@@ -121,7 +121,10 @@ def prepare(
         line
         for name, other in other_beds
         for line in list_limit_differences(
-            f"bed {first_bed}", reference_limits, f"bed {name}", collect_parameter_limits(other.space)
+            f"bed {first_bed}",
+            reference_limits,
+            f"bed {name}",
+            collect_parameter_limits(other.space),
         )
     ]
     if difference_lines:
@@ -174,7 +177,9 @@ def list_limit_differences(
 
 def _are_similar(first_value: Any, other_value: Any) -> bool:
     if isinstance(first_value, float | int) and isinstance(other_value, float | int):
-        return abs(first_value - other_value) <= RELATIVE_TOLERANCE * max(abs(first_value), abs(other_value))
+        return abs(first_value - other_value) <= RELATIVE_TOLERANCE * max(
+            abs(first_value), abs(other_value)
+        )
     return bool(first_value == other_value)
 
 

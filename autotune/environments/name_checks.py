@@ -79,8 +79,8 @@ def _find_ambiguous_entries(file: TargetFile) -> Iterator[TargetError]:
         yield file.document.build_error(
             ["tiers", other_names[0]],
             f"ambiguous entry tier: no tier forwards to or uses {' or '.join(entry_names)}",
-            hint=f"connect the tiers, for example `{first_name}: {{…, forwards_to: {other_names[0]}}}` or "
-            f"`{other_names[0]}: {{…, forwards_to: {first_name}}}`",
+            hint=f"connect the tiers, for example `{first_name}: {{…, forwards_to: {other_names[0]}}}` or"
+            f" `{other_names[0]}: {{…, forwards_to: {first_name}}}`",
         )
 
 

@@ -30,7 +30,8 @@ def prepare(file: TargetFile) -> Environment:
     for tier_name, runtime in runtimes.items():
         if file.target.simulated is None and runtime != next(iter(runtimes.values())):
             raise file.document.build_error(
-                ["tiers", tier_name], f"tier {tier_name}: all tiers of a target must have the same `runtime:`"
+                ["tiers", tier_name],
+                f"tier {tier_name}: all tiers of a target must have the same `runtime:`",
             )
     # Import lazily, because commands and models do not need the libraries that stacks load slowly.
     environment: Environment = import_module(

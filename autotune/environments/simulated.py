@@ -229,7 +229,7 @@ def _restrict_to_model(space: SearchSpace, model: ChainTopology) -> tuple[Search
     """Fix the parameters that the model ignores. Return the new space and the number of fixed
     parameters.
     """
-    unmodelled_names = {d.name for d in space.tunable_dimensions if not has_effect(model, d.name)}
+    unmodelled_names = {d.name for d in space.tunable_dimensions if not is_modelled(model, d.name)}
     dimensions = tuple(
         d
         if d.name not in unmodelled_names

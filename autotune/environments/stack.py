@@ -281,7 +281,9 @@ class StackEnvironment:
         response.
         """
         changes = self._compute_changes(self.space.complete_without_repair({}).settings)
-        files = [f"{host}: {path}" for host, change in changes.items() for path in change.files]
+        changed_files = [
+            f"{host}: {path}" for host, change in changes.items() for path in change.files
+        ]
         yield (
             f"the baseline would change {', '.join(changed_files)}: `autotune plan` shows the changes"
             if changed_files
@@ -467,7 +469,9 @@ def prepare(file: TargetFile) -> StackEnvironment:
     with _create_temporary_directory() as directory:
         instances = runtime.build_stack(file, directory, facts, programs, own_configs).instances
         require_applications(stack_files, instances)
-        space, removals = exclude_rejected_choices(space, instances, stack_files.find_validation_errors)
+        space, removals = exclude_rejected_choices(
+            space, instances, stack_files.find_validation_errors
+        )
     if runtime.installed:
         require_persisted_state(stack_files, space.baseline, instances)
     # Edits are proven once per study; a resumed study uses the recorded result.
@@ -476,7 +480,7 @@ def prepare(file: TargetFile) -> StackEnvironment:
     host_templates = host_templates.without_parameters(edit_proof.refuted)
     return StackEnvironment(
         replace(file, adopted=host_templates.to_record if runtime.installed else None),
-        space.with_fixed_parameters(proof.refuted),
+        space.with_fixed_parameters(edit_proof.refuted),
         facts,
         runtime,
         hosts,

@@ -138,7 +138,9 @@ def _parse_generator_output(output: str) -> dict[str, Any] | str:
     try:
         output_object = parse_json(final_line)
         request_count = _parse_count(output_object["requests"])
-        errors = {str(kind): _parse_count(n) for kind, n in (output_object.get("errors") or {}).items()}
+        errors = {
+            str(kind): _parse_count(n) for kind, n in (output_object.get("errors") or {}).items()
+        }
         bins = output_object.get("latencies")
         latencies = (
             None if bins is None else {parse_decimal(at): _parse_count(n) for at, n in bins.items()}
@@ -152,7 +154,9 @@ def _parse_generator_output(output: str) -> dict[str, Any] | str:
     counted_requests = sum(errors.values()) + (
         late_count if latencies is None else sum(latencies.values())
     )
-    if counted_requests > request_count or (latencies is not None and counted_requests != request_count):
+    if counted_requests > request_count or (
+        latencies is not None and counted_requests != request_count
+    ):
         return f"responses and errors add up to {counted_requests}, not to {request_count} requests"
     return {
         "requests": request_count,

@@ -394,7 +394,9 @@ def build_options(request: Request) -> Argv:
     if request.tls and not any(name.lower() == "connection" for name, _ in headers):
         headers = (*headers, CLOSE_HEADER)
     if headers:
-        header_lines = "".join(f"{escape_text(name)}: {escape_text(value)}\\n" for name, value in headers)
+        header_lines = "".join(
+            f"{escape_text(name)}: {escape_text(value)}\\n" for name, value in headers
+        )
         options += ["--add-header", header_lines]
     return tuple(options)
 

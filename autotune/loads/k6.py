@@ -227,7 +227,10 @@ def list_authorities(request: Request) -> list[str]:
     is_default_port = request.endpoint.port == DEFAULT_PORTS[request.scheme]
     return [
         name.lower()
-        for name in (*host_names[: None if is_default_port or not request.host else 1], *names_with_port)
+        for name in (
+            *host_names[: None if is_default_port or not request.host else 1],
+            *names_with_port,
+        )
     ]
 
 
@@ -246,8 +249,12 @@ def list_bin_edges(spec: LoadSpec) -> list[float]:
 
 
 def parse_whole_count(printed_number: object) -> int:
-    """Return a number that k6 printed as an integer. Raises ValueError if ``printed_number`` is not whole."""
-    if isinstance(printed_number, bool) or not isinstance(printed_number, int | float) or printed_number != int(printed_number):
+    """Return a number that k6 printed as an integer. Raises ValueError for any other value."""
+    if (
+        isinstance(printed_number, bool)
+        or not isinstance(printed_number, int | float)
+        or printed_number != int(printed_number)
+    ):
         raise ValueError(f"{printed_number!r} is not a valid count")
     return int(printed_number)
 

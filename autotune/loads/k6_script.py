@@ -231,7 +231,9 @@ class K6ScriptGenerator(K6Generator):
     def _build_archive(self, scenario: str) -> bytes:
         """Return the script, its imports and the scenario as a tar archive."""
         (main,), (script, _) = self._main_argument, self.files[0]
-        text_by_path = {file_path: replace_imports(file_path, file_text) for file_path, file_text in self.files}
+        text_by_path = {
+            file_path: replace_imports(file_path, file_text) for file_path, file_text in self.files
+        }
         text_by_path[main] = _MAIN_TEMPLATE % (
             _format_relative_import(script, main),
             _format_relative_import(_MODULE_NAME, main),
@@ -323,7 +325,8 @@ def read_script(path: Path, max_requests: int | None = None) -> K6ScriptGenerato
                 f"script and imports are larger than {MAX_SCRIPT_CHARACTERS // 1000} kB"
             )
         pending_paths += (
-            script_path.parent / name for name in find_imports(text_by_path[script_path], script_path.name)
+            script_path.parent / name
+            for name in find_imports(text_by_path[script_path], script_path.name)
         )
     root = Path(os.path.commonpath([script_path.parent for script_path in text_by_path]))
     script_files = tuple((str(f.relative_to(root)), text) for f, text in text_by_path.items())
@@ -367,6 +370,8 @@ def replace_imports(script_name: str, script_text: str) -> str:
 
 
 def _format_relative_import(target_path: str, importing_path: str) -> str:
-    """Return the path with which the file ``importing_path`` imports ``target_path``, as a JavaScript string."""
+    """Return the path with which the file ``importing_path`` imports ``target_path``, as a JavaScript
+    string.
+    """
     path = os.path.relpath(target_path, PurePosixPath(importing_path).parent)
     return json.dumps(path if path.startswith(".") else f"./{path}")

@@ -129,7 +129,9 @@ def find_port_shortage(
     A host whose number of ports is unknown is assumed to have enough ports.
     """
     loopback = request.endpoint.host == "localhost" or request.endpoint.host.startswith("127.")
-    port_results = run_on_all(transports, lambda transport: transport.run(("cat", *PORT_FILES)).stdout)
+    port_results = run_on_all(
+        transports, lambda transport: transport.run(("cat", *PORT_FILES)).stdout
+    )
     rate, seconds = spec.rate / len(transports), spec.seconds + spec.ramp_seconds
     for host_name, port_text in port_results.unwrap().items():
         ports = ClientPorts.parse(port_text)

@@ -242,7 +242,7 @@ def read_stored_answers(encoded_file: str) -> list[OhaAnswer]:
         raise ValueError("the file of responses is missing")
     database = sqlite3.connect(":memory:")
     try:
-        database.deserialize(content)
+        database.deserialize(file_content)
         database.execute(f"PRAGMA {TRUSTED_SCHEMA_PRAGMA}")
         if (name := find_active_object(database)) is not None:
             raise ValueError(f"the file of responses contains {name!r}, which oha does not create")

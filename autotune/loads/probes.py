@@ -109,7 +109,10 @@ def build_command(
     workers = min(MAX_WORKERS, len(requests), max(1, ceil(per_second * expected_seconds)))
     # milliseconds between the starts of one worker's requests
     pause_milliseconds = ceil(1000 * workers / per_second)
-    probe_rate, span_seconds = 1000 * workers / pause_milliseconds, len(requests) * pause_milliseconds / (1000 * workers)
+    probe_rate, span_seconds = (
+        1000 * workers / pause_milliseconds,
+        len(requests) * pause_milliseconds / (1000 * workers),
+    )
     stop_seconds = ceil(span_seconds + timeout + START_SECONDS)
     argv: Argv = (
         "sh",
@@ -203,7 +206,9 @@ def _parse_sections(command_result: CommandResult, request_count: int) -> list[P
         file_name = f"body.{index}"
         if int(exit_code) != 0 or int(index) >= request_count:
             continue
-        body_text = heads.get(file_name, "") + (ELISION_MARK + tails[file_name] if file_name in tails else "")
+        body_text = heads.get(file_name, "") + (
+            ELISION_MARK + tails[file_name] if file_name in tails else ""
+        )
         answers[int(index)] = ProbeAnswer(
             parse_uint(status),
             parse_uint(size),

@@ -108,9 +108,15 @@ def take_reading(
         requests_per_iteration, sample_rate = load.requests_per_iteration, sample.command.max_rate
         # If the correct body is known, the small sample does not reduce the load, unless the total
         # would exceed the maximum rate.
-        rate = spec.rate if sample.validator.is_exact else spec.rate - sample_rate / requests_per_iteration
+        rate = (
+            spec.rate
+            if sample.validator.is_exact
+            else spec.rate - sample_rate / requests_per_iteration
+        )
         remaining_rate = max_rate - sample_rate
-        spec = replace(spec, rate=min(rate, remaining_rate / requests_per_iteration), max_rate=remaining_rate)
+        spec = replace(
+            spec, rate=min(rate, remaining_rate / requests_per_iteration), max_rate=remaining_rate
+        )
     unchecked_ramp = ramp_spec if has_ramp and not is_ramp_checked else None
     return load_run.offer_load(spec, unchecked_ramp, sample)
 
@@ -217,7 +223,9 @@ class _LoadRun:
                 max_rate=spec.max_rate / count,
                 seed=None if spec.seed is None else spec.seed * count + index,
             )
-            for process in self.load.build_processes(entry_request, share_spec, len(self.transports)):
+            for process in self.load.build_processes(
+                entry_request, share_spec, len(self.transports)
+            ):
                 host = next(hosts)
                 command = LoadCommand(
                     host,

@@ -69,7 +69,11 @@ def find_generator(target_file: TargetFile) -> LoadGenerator:
                 _resolve_path(target_file, script), target_file.target.load.requests_per_run
             )
     if target_file.target.load.http == "2" and not load.http2:
-        generator_names = [generator_name for generator_name, generator in LOAD_GENERATORS.items() if generator.http2]
+        generator_names = [
+            generator_name
+            for generator_name, generator in LOAD_GENERATORS.items()
+            if generator.http2
+        ]
         hint = f"load: {{generator: {' or '.join(generator_names)}}}"
         reason = f"{load.name} supports only HTTP/1.1"
         raise target_file.document.build_error(["load", "http"], reason, hint=hint)

@@ -69,13 +69,21 @@ def parse_answer(output: str) -> BenchmarkAnswer:
     try:
         result_object = json.loads(output_lines[-1])
     except (ValueError, RecursionError):
-        return BenchmarkFault(f"the last line of output is not JSON: {_shorten_text(output_lines[-1])}")
-    if not isinstance(result_object, dict) or ("value" in result_object) == ("infeasible" in result_object):
+        return BenchmarkFault(
+            f"the last line of output is not JSON: {_shorten_text(output_lines[-1])}"
+        )
+    if not isinstance(result_object, dict) or ("value" in result_object) == (
+        "infeasible" in result_object
+    ):
         return BenchmarkFault(
             f'the last line of output must be {{"value": …}} or {{"infeasible": "why"}}: '
             f"{_shorten_text(output_lines[-1])}"
         )
-    return _build_unusable(result_object["infeasible"]) if "infeasible" in result_object else _build_value(result_object)
+    return (
+        _build_unusable(result_object["infeasible"])
+        if "infeasible" in result_object
+        else _build_value(result_object)
+    )
 
 
 def _build_unusable(reason: object) -> BenchmarkAnswer:

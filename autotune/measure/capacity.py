@@ -271,7 +271,11 @@ class PeakSearch:
             return log(self.first_rate)
         median_log_rate = self.summary.quantile(0.5)
         passed_rates, failed_rates = self.passed_rates, self.failed_rates
-        if self.incumbent is not None and not passed_rates and len(failed_rates) < _EARLY_PRUNE_READINGS:
+        if (
+            self.incumbent is not None
+            and not passed_rates
+            and len(failed_rates) < _EARLY_PRUNE_READINGS
+        ):
             return log(self.first_rate)  # take two readings, because one may be disturbed
         if not failed_rates:
             return self._next_higher_log_rate(passed_rates)

@@ -84,7 +84,9 @@ class Noise:
     @property
     def expected_sd(self) -> float:
         """Return the expected sd of the log capacity between readings of one configuration."""
-        sd_weights = self._reshape_weights().sum(axis=1) if self.weights else build_prior_noise_weights()
+        sd_weights = (
+            self._reshape_weights().sum(axis=1) if self.weights else build_prior_noise_weights()
+        )
         return float(np.dot(sd_weights, NOISE_SDS) / sd_weights.sum())
 
     def build_prior(self, shapes: Array) -> Array:

@@ -39,7 +39,9 @@ _ODD_OVERLOAD_WEIGHT = 0.8
 _FRACTION_MARGIN = 1e-9  # minimum distance of fractions and correlations from 0 and 1
 
 
-def compute_shape_likelihood(violations: float, intended: float, expected_onset: onset.Onset) -> Array:
+def compute_shape_likelihood(
+    violations: float, intended: float, expected_onset: onset.Onset
+) -> Array:
     """Return the likelihood of each shape at each offset from the peak, given the counts."""
     uniform_weight = 1.0 / (intended + 1.0)
     # prior density of the fraction f: 2.5 f**1.5
@@ -65,16 +67,22 @@ def compute_flat_likelihood(violations: float, intended: float, allowed_share: f
     """Return the likelihood of each of ``onset.FLAT_FRACTIONS``, given the counts."""
     flat_fractions = np.minimum(onset.FLAT_FRACTIONS * allowed_share, 1.0 - 1e-4)
     return _compute_beta_binomial(
-        violations, intended, _build_beta_table(flat_fractions, flat_fractions / (flat_fractions + _OVERLOAD_PRECISION))
+        violations,
+        intended,
+        _build_beta_table(flat_fractions, flat_fractions / (flat_fractions + _OVERLOAD_PRECISION)),
     )
 
 
-def compute_bound_likelihood(violations: float, intended: float, violation_fraction: Array) -> Array:
-    """Return the likelihood of the violation fraction ``violation_fraction``, given counts that are only a lower
-    bound.
+def compute_bound_likelihood(
+    violations: float, intended: float, violation_fraction: Array
+) -> Array:
+    """Return the likelihood of the violation fraction ``violation_fraction``, given counts that are
+    only a lower bound.
     """
     counted_fraction = min(max(violations / intended, 1e-9), 1.0 - 0.5 / (intended + 1.0))
-    clipped_fraction = np.clip(np.where(np.isnan(violation_fraction), 1.0, violation_fraction), 1e-9, 1.0 - 1e-9)
+    clipped_fraction = np.clip(
+        np.where(np.isnan(violation_fraction), 1.0, violation_fraction), 1e-9, 1.0 - 1e-9
+    )
     excess_logit = np.log(clipped_fraction / (1.0 - clipped_fraction)) - log(
         counted_fraction / (1.0 - counted_fraction)
     )
@@ -90,7 +98,9 @@ def _compute_exceedance_probability(share: float, expected_onset: onset.Onset) -
     from scipy.special import betainc
 
     fraction = np.clip(expected_onset.violation_fraction, _FRACTION_MARGIN, 1.0 - _FRACTION_MARGIN)
-    weight = 1.0 / np.clip(expected_onset.correlation, _FRACTION_MARGIN, 1.0 - _FRACTION_MARGIN) - 1.0
+    weight = (
+        1.0 / np.clip(expected_onset.correlation, _FRACTION_MARGIN, 1.0 - _FRACTION_MARGIN) - 1.0
+    )
     probability_within = betainc(weight * fraction, weight * (1.0 - fraction), share)
     probability_beyond = np.where(np.isnan(probability_within), 0.0, 1.0 - probability_within)
     if (gradual := expected_onset.gradual_onset) is not None:
@@ -311,9 +321,11 @@ class PeakPosterior:
             unmeetable_weights=flat_weights - max_log_weight,
         )
 
-    def _apply_steal_losses(self, likelihood_table: Array, log_rate: float, stolen_share: float) -> Array:
-        """Return ``likelihood_table`` updated by the steal during a reading at ``log_rate`` (a log rate relative to
-        ``log_rate_origin``).
+    def _apply_steal_losses(
+        self, likelihood_table: Array, log_rate: float, stolen_share: float
+    ) -> Array:
+        """Return ``likelihood_table`` updated by the steal during a reading at ``log_rate`` (a log
+        rate relative to ``log_rate_origin``).
 
         ``stolen_share`` is the fraction of CPU steal during the reading. Each possible effect of the
         steal corresponds to a different loss of capacity.
@@ -398,8 +410,8 @@ class PosteriorSummary:
 
 
 def _compute_log_columns(likelihood_table: Array, peak_count: int, offsets: Sequence[int]) -> Array:
-    """Return the logarithm of the few columns of ``likelihood_table`` that ``_add_columns`` uses for ``peak_count``
-    peaks. All other columns of the result are undefined.
+    """Return the logarithm of the few columns of ``likelihood_table`` that ``_add_columns`` uses for
+    ``peak_count`` peaks. All other columns of the result are undefined.
     """
     logarithms = np.empty_like(likelihood_table)
     first_column, last_column = (
@@ -412,8 +424,8 @@ def _compute_log_columns(likelihood_table: Array, peak_count: int, offsets: Sequ
 
 
 def _add_columns(weights: Array, log_likelihoods: Array, offset: int) -> Array:
-    """Return ``weights`` plus, for each grid point, the column of ``log_likelihoods`` for the point's distance from
-    a reading.
+    """Return ``weights`` plus, for each grid point, the column of ``log_likelihoods`` for the point's
+    distance from a reading.
 
     The reading is ``offset`` steps above the first grid point. Beyond the table, its first or last column
     is used.
@@ -423,12 +435,20 @@ def _add_columns(weights: Array, log_likelihoods: Array, offset: int) -> Array:
     reach_start = min(max(first_column - 2 * TABLE_REACH_STEPS, 0), peak_count)
     reach_end = max(min(first_column + 1, peak_count), reach_start)
     summed_columns = np.empty_like(weights)
-    np.add(weights[:, :, :reach_start], log_likelihoods[:, :, -1:], out=summed_columns[:, :, :reach_start])
-    reversed_table = log_likelihoods[:, :, max(first_column - reach_end + 1, 0) : max(first_column - reach_start + 1, 0)][
-        :, :, ::-1
-    ]
     np.add(
-        weights[:, :, reach_start:reach_end], reversed_table, out=summed_columns[:, :, reach_start:reach_end]
+        weights[:, :, :reach_start],
+        log_likelihoods[:, :, -1:],
+        out=summed_columns[:, :, :reach_start],
     )
-    np.add(weights[:, :, reach_end:], log_likelihoods[:, :, :1], out=summed_columns[:, :, reach_end:])
+    reversed_table = log_likelihoods[
+        :, :, max(first_column - reach_end + 1, 0) : max(first_column - reach_start + 1, 0)
+    ][:, :, ::-1]
+    np.add(
+        weights[:, :, reach_start:reach_end],
+        reversed_table,
+        out=summed_columns[:, :, reach_start:reach_end],
+    )
+    np.add(
+        weights[:, :, reach_end:], log_likelihoods[:, :, :1], out=summed_columns[:, :, reach_end:]
+    )
     return summed_columns

@@ -99,8 +99,9 @@ def run_warm_up(
     """Load the stack until two consecutive windows agree and the hit rate no longer rises.
 
     ``probe(rate, seconds)`` generates the load. ``count_lookups()`` returns the cache's hits and misses
-    so far. ``expected_peak`` is the expected peak in requests/s. Without ``expected_peak``, ``start_rate`` is the
-    first rate, and a low rate is doubled while the stack keeps up. Windows at low rates are longer, up to
+    so far. ``expected_peak`` is the expected peak in requests/s. Without ``expected_peak``,
+    ``start_rate`` is the first rate, and a low rate is doubled while the stack keeps up. Windows at low
+    rates are longer, up to
     ``settling_seconds``, so that an overload becomes visible. A cache whose hit rate rose over
     ``rise_windows`` windows is still filling. ``max_windows`` is the maximum number of windows. After
     ``max_seconds``, no third or later window starts.
@@ -110,7 +111,9 @@ def run_warm_up(
     the stack. After CPU steal, the same load is tried again. If almost as many requests fail at a quarter
     of the load, the warm-up stops, because the load is not the cause.
     """
-    ceiling = min(max_rate, EXPECTED_PEAK_SHARE * expected_peak if expected_peak else UNKNOWN_MAX_RATE)
+    ceiling = min(
+        max_rate, EXPECTED_PEAK_SHARE * expected_peak if expected_peak else UNKNOWN_MAX_RATE
+    )
     rate = ceiling if expected_peak else min(ceiling, start_rate)
     is_slow = not expected_peak and start_rate < UNKNOWN_START_RATE
     lowest_rate, growth = min(1.0, rate / SLOWEST_START_DIVISOR), 2.0 if is_slow else 1.5

@@ -68,11 +68,14 @@ def compute_host_activity(
         return None
     first_sample, last_sample = samples[0], samples[-1]
     elapsed_seconds = max(last_sample.uptime - first_sample.uptime, 1e-6)
-    cpu_seconds = {kind: last_sample.cpu[kind] - first_sample.cpu.get(kind, 0.0) for kind in last_sample.cpu}
+    cpu_seconds = {
+        kind: last_sample.cpu[kind] - first_sample.cpu.get(kind, 0.0) for kind in last_sample.cpu
+    }
     total_seconds = sum(cpu_seconds.values()) or 1.0
     sent_segments = _compute_growth(first_sample.tcp, last_sample.tcp, "OutSegs")
     interface_rates = {
-        i: _compute_growth(first_sample.network, last_sample.network, i) / elapsed_seconds for i in last_sample.network
+        i: _compute_growth(first_sample.network, last_sample.network, i) / elapsed_seconds
+        for i in last_sample.network
     }
     link_speeds = {name: speed for sample in samples for name, speed in sample.link_speeds.items()}
     return HostActivity(
@@ -85,20 +88,27 @@ def compute_host_activity(
         / elapsed_seconds,
         running_processes=fmean(s.running for s in samples),
         load=last_sample.load,
-        context_switches=(last_sample.context_switches - first_sample.context_switches) / elapsed_seconds,
+        context_switches=(last_sample.context_switches - first_sample.context_switches)
+        / elapsed_seconds,
         memory=max(map(_compute_memory_share, samples)),
-        swapped_bytes=max(0, first_sample.memory.get("SwapFree", 0) - last_sample.memory.get("SwapFree", 0)),
+        swapped_bytes=max(
+            0, first_sample.memory.get("SwapFree", 0) - last_sample.memory.get("SwapFree", 0)
+        ),
         descriptors=max(
             s.open_files[0] / s.open_files[1] if s.open_files else 0.0 for s in samples
         ),
         sockets=max(s.sockets.get("inuse", 0) for s in samples),
         time_wait=max(s.sockets.get("tw", 0) for s in samples),
         listen_drops=_compute_growth(first_sample.tcp, last_sample.tcp, "ListenDrops"),
-        retransmits=_compute_growth(first_sample.tcp, last_sample.tcp, "RetransSegs") / sent_segments
+        retransmits=_compute_growth(first_sample.tcp, last_sample.tcp, "RetransSegs")
+        / sent_segments
         if sent_segments
         else 0.0,
         network=sum(interface_rates.values()),
-        link_share=max((interface_rates[i] / link_speeds[i] for i in interface_rates if i in link_speeds), default=None),
+        link_share=max(
+            (interface_rates[i] / link_speeds[i] for i in interface_rates if i in link_speeds),
+            default=None,
+        ),
     )
 
 
@@ -137,7 +147,9 @@ def compute_instance_activity(
         fault=observations.faults.get(instance.name),
     )
     queues = [queue for s in samples if (queue := find_queue(instance, s.queues))]
-    busy_workers = [a.values[BUSY_WORKERS] for a in counter_answers if a and BUSY_WORKERS in a.values]
+    busy_workers = [
+        a.values[BUSY_WORKERS] for a in counter_answers if a and BUSY_WORKERS in a.values
+    ]
     # The first sample precedes the load, and the last sample follows the load.
     return _add_socket_activity(
         _add_process_activity(activity, processes_by_time),
@@ -196,7 +208,9 @@ def select_samples(samples: Sequence[HostSample], seconds: float) -> Sequence[Ho
     only if there would otherwise be fewer than two samples.
     """
     for slack_seconds in (LOAD_START_SECONDS, LATE_SAMPLE_SECONDS):
-        samples_within = [s for s in samples if s.uptime <= samples[0].uptime + seconds + slack_seconds]
+        samples_within = [
+            s for s in samples if s.uptime <= samples[0].uptime + seconds + slack_seconds
+        ]
         if len(samples_within) > 1:
             break
     return samples_within
@@ -257,11 +271,15 @@ def _compute_rate(
     return max(0.0, last_total - first_total) / max(last_uptime - first_uptime, 1e-6)
 
 
-def _compute_growth(first_counters: Mapping[str, int], last_counters: Mapping[str, int], counter_name: str) -> int:
+def _compute_growth(
+    first_counters: Mapping[str, int], last_counters: Mapping[str, int], counter_name: str
+) -> int:
     return last_counters.get(counter_name, 0) - first_counters.get(counter_name, 0)
 
 
-def _compute_quota_used_share(first_sample: HostSample, last_sample: HostSample, cpus: float) -> float | None:
+def _compute_quota_used_share(
+    first_sample: HostSample, last_sample: HostSample, cpus: float
+) -> float | None:
     if first_sample.quota_cpu_seconds is None or last_sample.quota_cpu_seconds is None:
         return None
     used_cpus = (last_sample.quota_cpu_seconds - first_sample.quota_cpu_seconds) / max(

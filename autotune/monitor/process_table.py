@@ -97,7 +97,9 @@ def parse_process_stat(text: str) -> ProcessStat | None:
     )
 
 
-def sum_by_service(text_by_path: Mapping[str, str], owners: ProcessOwners) -> dict[str, ServiceProcesses]:
+def sum_by_service(
+    text_by_path: Mapping[str, str], owners: ProcessOwners
+) -> dict[str, ServiceProcesses]:
     """Return the sums over each service's processes, from files that were read at the same time."""
     processes_by_service: dict[str, list[tuple[ProcessStat, str]]] = {}
     for path, text in text_by_path.items():
@@ -118,7 +120,10 @@ def _sum_processes(
     processes = [process for process, _ in processes_with_paths]
     parents = {p.parent for p in processes}
     workers = [p for p in processes if p.pid not in parents] or processes
-    schedule_times = [_parse_schedstat(text_by_path.get(f"{path}/schedstat", "")) for _, path in processes_with_paths]
+    schedule_times = [
+        _parse_schedstat(text_by_path.get(f"{path}/schedstat", ""))
+        for _, path in processes_with_paths
+    ]
     cpu_delays = [times[1] for times in schedule_times if times]
     descriptor_counts, descriptor_limits, pss_kilobytes = (
         dict(_parse_numbers(text_by_path, OPEN_FILES_SECTION, " ")),
@@ -127,7 +132,8 @@ def _sum_processes(
     )
     # Before Linux 6.2, the size of /proc/PID/fd is not the number of descriptors.
     fullest_process = max(
-        (path for _, path in processes_with_paths), key=lambda path: descriptor_counts.get(f"{path}/fd", 0)
+        (path for _, path in processes_with_paths),
+        key=lambda path: descriptor_counts.get(f"{path}/fd", 0),
     )
     return ServiceProcesses(
         workers=len(workers),

@@ -102,7 +102,9 @@ def build_sample(text_by_path: Mapping[str, str], owners: ProcessOwners) -> Host
     """Return the sample in texts that were read at the same time: files by path, and the output of
     `ss`.
     """
-    stat, memory = (_split_rows(text_by_path.get(path, "")) for path in ("/proc/stat", "/proc/meminfo"))
+    stat, memory = (
+        _split_rows(text_by_path.get(path, "")) for path in ("/proc/stat", "/proc/meminfo")
+    )
     interfaces = _split_rows(text_by_path.get("/proc/net/dev", "").replace(":", ": "))
     file_counts = text_by_path.get("/proc/sys/fs/file-nr", "").split()
     return HostSample(
@@ -118,7 +120,9 @@ def build_sample(text_by_path: Mapping[str, str], owners: ProcessOwners) -> Host
             name: parse_uint(memory[name][0], 1024) for name in MEMORY_FIELDS if memory.get(name)
         }
         | _read_group_memory(text_by_path),
-        tcp=_parse_counters(text_by_path.get("/proc/net/snmp", "") + text_by_path.get("/proc/net/netstat", "")),
+        tcp=_parse_counters(
+            text_by_path.get("/proc/net/snmp", "") + text_by_path.get("/proc/net/netstat", "")
+        ),
         sockets=_count_sockets(
             text_by_path.get("/proc/net/sockstat", ""), text_by_path.get("/proc/net/sockstat6", "")
         ),
@@ -135,7 +139,8 @@ def build_sample(text_by_path: Mapping[str, str], owners: ProcessOwners) -> Host
         throttled_seconds=_read_throttled_seconds(text_by_path),
         queues=(
             *_add_unread_counts(
-                parse_ss(text_by_path.get(SS_COMMAND, "")), text_by_path.get(CONNECTIONS_COMMAND, "")
+                parse_ss(text_by_path.get(SS_COMMAND, "")),
+                text_by_path.get(CONNECTIONS_COMMAND, ""),
             ),
             *parse_unix_queues(text_by_path.get("/proc/net/unix", "")),
         ),

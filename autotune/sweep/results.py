@@ -124,9 +124,9 @@ def compute_mean_with_interval(values: Sequence[float]) -> Mean | None:
     """Return the mean of ``values``, or ``None`` without values."""
     if len(values) < 2:
         return Mean(values[0]) if values else None
-    mean, count = fmean(values), len(values)
+    mean_value, count = fmean(values), len(values)
     half_width = (
-        float(stdtrit(count - 1, 0.5 + INTERVAL_COVERAGE / 2)) * stdev(repeat_values) / sqrt(count)
+        float(stdtrit(count - 1, 0.5 + INTERVAL_COVERAGE / 2)) * stdev(values) / sqrt(count)
     )
     return Mean(mean_value, mean_value - half_width, mean_value + half_width, count)
 
@@ -161,9 +161,9 @@ def _summarize_rate(
     return Result(
         point,
         rate,
-        response=compute_mean_with_interval(responses),
+        response=compute_mean_with_interval(response_times),
         throughput=compute_mean_with_interval(
-            [sum(r.histogram.values()) / r.seconds for r in records_at_rate]
+            [sum(r.histogram.values()) / r.seconds for r in valid_readings]
         ),
         p50=pooled_reading.percentile(0.5),
         p99=pooled_reading.percentile(0.99),
@@ -195,8 +195,8 @@ def _summarize_capacity(
         point,
         None,
         peak=compute_mean_with_interval(measured_peaks),
-        failure=_describe_failed_repeats(reasons, len(trials)),
-        limit=limit,
+        failure=_describe_failed_repeats(failure_reasons, len(trial_numbers)),
+        limit=load_limit,
     )
 
 

@@ -97,7 +97,9 @@ def _check_load(target: Target) -> Iterator[TargetMistake]:
     for request_key in ("requests", "script"):
         for key in ("command", "method", "body"):
             if getattr(load, request_key) is not None and key in load.model_fields_set:
-                yield TargetMistake(("load", key), f"`{key}` and `{request_key}` cannot be combined")
+                yield TargetMistake(
+                    ("load", key), f"`{key}` and `{request_key}` cannot be combined"
+                )
 
 
 def _check_request(load: Load) -> Iterator[TargetMistake]:
@@ -201,7 +203,9 @@ def _check_bed_hosts(target: Target) -> Iterator[TargetMistake]:
         for host in bed.hosts:
             if host not in target.hosts:
                 hint = suggest_name(host, target.hosts)
-                yield TargetMistake(("beds", bed_name, "hosts", host), f"unknown host {host!r}", hint)
+                yield TargetMistake(
+                    ("beds", bed_name, "hosts", host), f"unknown host {host!r}", hint
+                )
         if target.simulated is None and bed.simulated is not None:
             message = "`simulated:` of a bed needs `simulated:` in the target"
             yield TargetMistake(("beds", bed_name, "simulated"), message)
@@ -209,7 +213,9 @@ def _check_bed_hosts(target: Target) -> Iterator[TargetMistake]:
             address = build_bed_target(target, bed_name).hosts[host].address
             owner = addresses.setdefault(address, bed_name)
             if owner != bed_name:
-                message = f"bed {bed_name!r}: host {host!r} uses the address {address} of bed {owner!r}"
+                message = (
+                    f"bed {bed_name!r}: host {host!r} uses the address {address} of bed {owner!r}"
+                )
                 hint = (
                     "give the host another address: `hosts: {NAME: {address: …}}`, or use `{bed}`"
                 )
@@ -255,7 +261,9 @@ def _check_local_caches(target: Target) -> Iterator[TargetMistake]:
     for tier_name, tier in target.tiers.items():
         if tier.local_cache and not tier.app:
             message = f"tier {tier_name!r} has no `app:` to use a local cache"
-            yield TargetMistake(("tiers", tier_name, "local_cache"), message, "remove `local_cache:`")
+            yield TargetMistake(
+                ("tiers", tier_name, "local_cache"), message, "remove `local_cache:`"
+            )
 
 
 def _list_cycles(target: Target) -> Iterator[TargetMistake]:
@@ -282,7 +290,9 @@ def _find_cycle(graph: Mapping[str, Iterable[str]]) -> list[str]:
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
-        cycle_names: list[str] = error.args[1][:0:-1]  # each tier comes before the tiers that it needs
+        cycle_names: list[str] = error.args[1][
+            :0:-1
+        ]  # each tier comes before the tiers that it needs
         start_index = cycle_names.index(next(name for name in graph if name in cycle_names))
         return [*cycle_names[start_index:], *cycle_names[: start_index + 1]]
     return []
@@ -335,7 +345,9 @@ def _check_stack_keys(target: Target) -> Iterator[TargetMistake]:
                 yield TargetMistake(("parameters", parameter_name, key), message, hint)
         if WILDCARD in parameter_name and not rule.drop:
             message = f"{parameter_name!r} can only be excluded"
-            yield TargetMistake(("parameters", parameter_name), message, f'write `"{parameter_name}": false`')
+            yield TargetMistake(
+                ("parameters", parameter_name), message, f'write `"{parameter_name}": false`'
+            )
     for key in REQUIRED_STACK_KEYS:
         if key not in target.model_fields_set:
             yield TargetMistake(
@@ -361,8 +373,13 @@ def _check_command_keys(target: Target) -> Iterator[TargetMistake]:
         yield TargetMistake(("parameters",), "nothing to tune: `parameters` is empty", example)
     for parameter_name, rule in target.parameters.items():
         yield from _check_declared_parameter(target, parameter_name, rule)
-    conditions = {parameter_name: rule.when or () for parameter_name, rule in target.parameters.items()}
-    graph = {parameter_name: [o for o in others if o in conditions] for parameter_name, others in conditions.items()}
+    conditions = {
+        parameter_name: rule.when or () for parameter_name, rule in target.parameters.items()
+    }
+    graph = {
+        parameter_name: [o for o in others if o in conditions]
+        for parameter_name, others in conditions.items()
+    }
     if cycle := _find_cycle(graph):
         message = f"condition cycle: {' → '.join(cycle)}"
         yield TargetMistake(("parameters", cycle[0], "when"), message)
@@ -382,12 +399,16 @@ def _check_declared_parameter(
         message = f"{parameter_name} needs `range`, `choices` or `fixed`"
         yield TargetMistake(location, message)
     other_parameters = {
-        condition_name: target.parameters[condition_name] for condition_name in target.parameters if condition_name != parameter_name
+        condition_name: target.parameters[condition_name]
+        for condition_name in target.parameters
+        if condition_name != parameter_name
     }
     for condition_name, values in (rule.when or {}).items():
         if condition_name not in other_parameters:
             hint = suggest_name(condition_name, other_parameters)
-            yield TargetMistake((*location, "when", condition_name), f"unknown parameter {condition_name!r}", hint)
+            yield TargetMistake(
+                (*location, "when", condition_name), f"unknown parameter {condition_name!r}", hint
+            )
             continue
         for value in values:
             choices = other_parameters[condition_name].choices

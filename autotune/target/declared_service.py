@@ -38,7 +38,9 @@ def _validate_pattern(pattern_text: str) -> str:
     try:
         groups = re.compile(pattern_text, re.MULTILINE).groups
     except re.error as error:
-        raise ValueError(f"{format_value(pattern_text)} is not a regular expression: {error}") from None
+        raise ValueError(
+            f"{format_value(pattern_text)} is not a regular expression: {error}"
+        ) from None
     if groups != 1:
         raise ValueError(f"{format_value(pattern_text)} needs exactly one group, not {groups}")
     return pattern_text
@@ -209,16 +211,22 @@ class ServiceSpec(TargetModel):
 
     @model_validator(mode="after")
     def _check_references(self) -> ServiceSpec:
-        referenced_names = {parameter_name for answers in self.read for parameter_name in answers.values}
+        referenced_names = {
+            parameter_name for answers in self.read for parameter_name in answers.values
+        }
         referenced_names |= {
             word.rstrip("+-") for parameter_names in self.helps.values() for word in parameter_names
         }
-        referenced_names |= {condition_name for p in self.parameters.values() for condition_name in p.when}
+        referenced_names |= {
+            condition_name for p in self.parameters.values() for condition_name in p.when
+        }
         if unknown := sorted(referenced_names - {*self.parameters}):
             raise error_at_key("parameters", f"unknown parameter {unknown[0]!r}")
         for parameter_name, parameter in self.parameters.items():
             if parameter.file is not None and parameter.file not in self.files:
-                raise error_at_key("files", f"{parameter_name}: {parameter.file} is not among the `files:`")
+                raise error_at_key(
+                    "files", f"{parameter_name}: {parameter.file} is not among the `files:`"
+                )
         return self
 
 

@@ -115,7 +115,8 @@ class Host(TargetModel):
         host_part, _, port_part = self.address.rpartition(":")
         if port_part.isdigit() and host_part and ":" not in host_part:
             raise error_at_key(
-                "address", f"address: contains a port; write `address: {host_part}, port: {port_part}`"
+                "address",
+                f"address: contains a port; write `address: {host_part}, port: {port_part}`",
             )
         _check_ip_address("address", self.address)
         return self
@@ -413,7 +414,8 @@ class SloSpec(TargetModel):
         percentile_key, *further_percentiles = percentiles
         if further_percentiles:
             raise error_at_key(
-                further_percentiles[0], f"only one percentile is allowed, and {percentile_key} is already given"
+                further_percentiles[0],
+                f"only one percentile is allowed, and {percentile_key} is already given",
             )
         percent = Decimal(percentile_key[1:])
         quantile = float(percent / 100)
@@ -427,7 +429,8 @@ class SloSpec(TargetModel):
             raise error_at_key(percentile_key, f"{percentile_key}: the limit must be above 0")
         if limit_seconds > parse_duration(MAX_LATENCY_LIMIT):
             raise error_at_key(
-                percentile_key, f"{percentile_key}: must be at most {MAX_LATENCY_LIMIT} (minutes), not {value[percentile_key]}"
+                percentile_key,
+                f"{percentile_key}: must be at most {MAX_LATENCY_LIMIT} (minutes), not {value[percentile_key]}",
             )
         # Failed requests also count as late, so the fraction that may fail cannot exceed the fraction
         # that may be late.

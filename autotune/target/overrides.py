@@ -32,7 +32,9 @@ def apply_overrides(document: YamlDocument, overrides: Iterable[Override]) -> Ya
     root, origins = copy.deepcopy(document.root), dict(document.origins)
     for option, option_value in overrides:
         location, value = (
-            _parse_assignment(option_value) if option == SET_OPTION else _parse_key_option(option, option_value)
+            _parse_assignment(option_value)
+            if option == SET_OPTION
+            else _parse_key_option(option, option_value)
         )
         *sections, key = location
         section: Any = root

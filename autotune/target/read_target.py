@@ -180,10 +180,15 @@ def _add_user_services(target: Target) -> Target:
     """Return the target with the services from the user's files that its tiers use. Raises
     TargetError.
     """
-    service_names = {name for tier in target.tiers.values() for name in tier.service} - {*target.services}
-    paths_by_service = {name: path for name, path in find_user_files().items() if name in service_names}
+    service_names = {name for tier in target.tiers.values() for name in tier.service} - {
+        *target.services
+    }
+    paths_by_service = {
+        name: path for name, path in find_user_files().items() if name in service_names
+    }
     user_services = {
-        name: validate_document(load_yaml(path), ServiceSpec) for name, path in paths_by_service.items()
+        name: validate_document(load_yaml(path), ServiceSpec)
+        for name, path in paths_by_service.items()
     }
     return (
         target.model_copy(update={"services": {**target.services, **user_services}})

@@ -30,7 +30,9 @@ def write_example(example_name: str, target_path: Path) -> Path:
     """
     shipped_targets = list_examples()
     if example_name not in shipped_targets:
-        raise UsageError(f"unknown example {example_name!r}", hint=suggest_name(example_name, shipped_targets))
+        raise UsageError(
+            f"unknown example {example_name!r}", hint=suggest_name(example_name, shipped_targets)
+        )
     source = shipped_targets[example_name]
     programs = [path for path in source.parent.glob(f"{example_name}.*") if path != source]
     copies = {target_path: source, **{target_path.parent / path.name: path for path in programs}}

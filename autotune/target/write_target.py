@@ -35,7 +35,10 @@ def target_to_tree(target: Target) -> dict[str, Any]:
     )
     load = tree.get("load", {})
     excluded_keys = {
-        excluded_key for key in _EXCLUDED_LOAD_KEYS if load.get(key) for excluded_key in _EXCLUDED_LOAD_KEYS[key]
+        excluded_key
+        for key in _EXCLUDED_LOAD_KEYS
+        if load.get(key)
+        for excluded_key in _EXCLUDED_LOAD_KEYS[key]
     }
     return (
         {**tree, "load": {k: v for k, v in load.items() if k not in excluded_keys}}
@@ -147,5 +150,7 @@ def _format_brief_value(value: Any) -> str:
     if isinstance(value, list):
         return f"[{', '.join(_format_brief_value(item) for item in value)}]"
     if isinstance(value, dict):
-        return f"{{{', '.join(f'{key}: {_format_brief_value(item)}' for key, item in value.items())}}}"
+        return (
+            f"{{{', '.join(f'{key}: {_format_brief_value(item)}' for key, item in value.items())}}}"
+        )
     return format_value(value)

@@ -148,7 +148,9 @@ def _build_connection(
     known_hosts_files = find_known_hosts(host, options)
     alias = options.get("hostkeyalias")
     known_hosts_name = alias or host_keys.format_known_hosts_name(connection.host, connection.port)
-    policy = _HostKeyPolicy(host.name, known_hosts_name, alias or connection.host, known_hosts_files)
+    policy = _HostKeyPolicy(
+        host.name, known_hosts_name, alias or connection.host, known_hosts_files
+    )
     connection.client = SSHClient()
     connection.client.set_missing_host_key_policy(policy)
     connection.connect_kwargs["transport_factory"] = policy.create_transport
@@ -175,7 +177,10 @@ def _build_gateway(
     (user, _, address) = last_jump.strip().rpartition("@")
     (jump_address, colon, port) = address.rpartition(":")
     if not (colon and is_uint(port) and (jump_address.endswith("]") or ":" not in jump_address)):
-        (jump_address, port) = (address, "")  # an IPv6 address, in which a colon does not separate a port
+        (jump_address, port) = (
+            address,
+            "",
+        )  # an IPv6 address, in which a colon does not separate a port
     jump_address = jump_address.strip("[]")
     if host.jump_host is None and jump_address in (*visited_hosts, host.address):
         # The ``Host`` pattern that sets this jump host also matches the jump host itself.

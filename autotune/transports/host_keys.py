@@ -89,16 +89,24 @@ def check_host_key(
     """
     reject_revoked(host, offered_key, known_keys)
     trusted_keys = [
-        expected_key for expected_key in known_keys if not expected_key.is_revoked and not expected_key.is_authority
+        expected_key
+        for expected_key in known_keys
+        if not expected_key.is_revoked and not expected_key.is_authority
     ]
     if any(expected_key.key == offered_key for expected_key in trusted_keys):
         return
     if trusted_keys:
         expected_key = next(
-            (expected_key for expected_key in trusted_keys if expected_key.key.kind == offered_key.kind),
+            (
+                expected_key
+                for expected_key in trusted_keys
+                if expected_key.key.kind == offered_key.kind
+            ),
             trusted_keys[0],
         )
-        forget_command = f"ssh-keygen -R {shlex.quote(address)} -f {shlex.quote(str(expected_key.path))}"
+        forget_command = (
+            f"ssh-keygen -R {shlex.quote(address)} -f {shlex.quote(str(expected_key.path))}"
+        )
         raise HostKeyRejected(
             f"{host}: the host key of {address} has changed. Expected {expected_key.key.kind}"
             f" {expected_key.key.fingerprint} ({expected_key.path}:{expected_key.line}), got {offered_key.kind}"
@@ -207,7 +215,9 @@ class HostCertificate:
 
         ``known_keys`` are the lines in known_hosts that match the host.
         """
-        if not any(known_key.is_authority and known_key.key == self.authority for known_key in known_keys):
+        if not any(
+            known_key.is_authority and known_key.key == self.authority for known_key in known_keys
+        ):
             return f"no @cert-authority line contains {self.authority.fingerprint}"
         if self.kind != HOST_CERTIFICATE_TYPE:
             return "it is not a host certificate"

@@ -79,9 +79,13 @@ def _defer_signals() -> Iterator[list[int]]:
     pending_signals: list[int] = []
     handlers = {}
     if threading.current_thread() is threading.main_thread():
-        handlers = {signal_number: signal.getsignal(signal_number) for signal_number in STOP_SIGNALS}
         handlers = {
-            signal_number: old_handler for signal_number, old_handler in handlers.items() if callable(old_handler)
+            signal_number: signal.getsignal(signal_number) for signal_number in STOP_SIGNALS
+        }
+        handlers = {
+            signal_number: old_handler
+            for signal_number, old_handler in handlers.items()
+            if callable(old_handler)
         }
     for signal_number in handlers:
         signal.signal(signal_number, lambda signal_number, _: pending_signals.append(signal_number))

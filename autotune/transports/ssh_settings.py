@@ -41,7 +41,9 @@ def read_ssh_settings(host: SshHost) -> Config:
         )
     if which("ssh") is None:
         return _read_without_ssh(host)
-    setting_lines = [line.split(" ", 1) for line in split_lines(_print_settings(host)) if " " in line]
+    setting_lines = [
+        line.split(" ", 1) for line in split_lines(_print_settings(host)) if " " in line
+    ]
     settings = [
         (key, value)
         for key, value in setting_lines

@@ -49,7 +49,9 @@ EVERYWHERE = {
 
 def pages() -> Mapping[Path, str]:
     """Return the contents of the services' pages and of the index, by their paths in a checkout."""
-    texts = {DIRECTORY / f"{name}.md": _page(name, text) for name, text in references().items()}
+    texts = {
+        DIRECTORY / f"{name}.md": _page(name, text) for name, text in load_references().items()
+    }
     return {DIRECTORY / "README.md": _index(), **texts}
 
 

@@ -11,8 +11,8 @@ from autotune.deploy.desired_state import (
     DesiredState,
     build_desired_state,
     find_instance_actions,
-    render_files,
     list_required_actions,
+    render_files,
 )
 from autotune.deploy.stack import StackContext, build_stack
 from autotune.errors import AutotuneError

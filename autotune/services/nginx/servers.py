@@ -75,8 +75,8 @@ def _parse_time(time_text: str) -> datetime:
 
 def find_recovery_seconds(files: Mapping[str, bytes]) -> float:
     """Return the longest `fail_timeout` in the files, in seconds; 0 without an upstream."""
-    text = b"\n".join(files.values()).decode(errors="replace")
-    if not re.search(r"(?m)^[^\S\n]*upstream\s", text):
+    files_text = b"\n".join(files.values()).decode(errors="replace")
+    if not re.search(r"(?m)^[^\S\n]*upstream\s", files_text):
         return 0.0
     fail_timeouts = [
         int(number) for number in re.findall(r"fail_timeout=([0-9]{1,6})s?\b", files_text)

@@ -75,7 +75,7 @@ PARAMETERS = with_guidance((
         low=0.01, high=0.4, log=True, stock=0.2),
     reload("autovacuum_vacuum_cost_limit", "Amount of work before a vacuum pauses; -1 means 200.",
         choices=(-1, 400, 1000, 2000), stock=-1, special_values={-1: "200"}),
-    risky("synchronous_commit", "Wait at each commit until it is on disk.",
+    build_risky_option("synchronous_commit", "Wait at each commit until it is on disk.",
         choices=("on", "local", "off"), stock="on"),
     build_risky_option("full_page_writes",
         "Write full pages to the WAL after a checkpoint.", stock=True),

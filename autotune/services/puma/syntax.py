@@ -256,7 +256,11 @@ def resolve_number(
 def _get_default_text(lookup_match: re.Match[str]) -> str:
     """Return the default text for an environment variable in matched Ruby code."""
     return (
-        (match["or"] or match["block"] or (match["else"] or "").strip().removesuffix(".to_i"))
+        (
+            lookup_match["or"]
+            or lookup_match["block"]
+            or (lookup_match["else"] or "").strip().removesuffix(".to_i")
+        )
         .strip()
         .strip("\"'")
     )
