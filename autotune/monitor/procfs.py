@@ -163,9 +163,9 @@ def parse_ss(text: str) -> Iterator[ListenQueue]:
 
 
 def _add_unread_counts(queues: Iterable[ListenQueue], text: str) -> Iterator[ListenQueue]:
-    """Add the ``unread_count`` from the output of ``CONNECTIONS_COMMAND`` to each queue.
+    """Yield each queue with its ``unread_count``, from the output of ``CONNECTIONS_COMMAND``.
 
-    Of several queues with the same port, only the first queue gets the count.
+    If several queues have the same port, only the first queue gets the count.
     """
     unread_counts = count_unread_connections(text)
     for queue in queues:

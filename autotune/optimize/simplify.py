@@ -160,10 +160,9 @@ def is_expendable(
 def _compute_expected_loss(losses: Array, space: SearchSpace, changes: Collection[str]) -> float:
     """Return the expected loss, given the model's draws of the loss and the documented effects.
 
-    The model knows effects only relative to the spread of all peaks. If a study multiplies the
-    capacity, the model expects large effects even from changes that cannot have them. The documented
-    effects limit the expected loss, unless ``changes`` contains a change with a large documented
-    effect.
+    The model scales effects by the spread of all peaks. If a study multiplies the capacity, the model
+    expects large effects even from changes that cannot have them. The documented effects limit the
+    expected loss, unless ``changes`` contains a change with a large documented effect.
     """
     effects = [d.parameter.effect for d in space.tunable_dimensions if d.name in changes]
     mean, variance = float(losses.mean()), float(losses.var())

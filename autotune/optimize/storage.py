@@ -32,11 +32,6 @@ COMPANION_SUFFIXES = ("-journal", "-wal", "-shm")
 _SUPER_JOURNAL_MARK = bytes.fromhex("d9d505f920a163d7")
 
 
-def _build_rebuild_hint(path: Path) -> str:
-    study = format_study_argument(path.parent)
-    return f"remove the database: `autotune resume {study}` rebuilds it from the study's journal"
-
-
 class ConnectionTracker:
     """The open connections of an SQLAlchemy engine, tracked by the events of its connection pool.
 
@@ -81,7 +76,8 @@ def open_sqlite(path: Path) -> Iterator[RDBStorage]:
         if (name := find_active_object(connection)) is not None:
             raise AutotuneError(
                 f"{path} contains {name!r}, which Optuna does not create",
-                hint=_build_rebuild_hint(path),
+                hint=f"remove the database: `autotune resume {format_study_argument(path.parent)}` "
+                "rebuilds it from the study's journal",
             )
 
     connections = ConnectionTracker(*SQLITE_PRAGMAS, check=check_schema)
@@ -132,7 +128,8 @@ def translate_storage_errors(path: Path) -> Iterator[None]:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from error
         raise AutotuneError(
             f"{path} cannot be used: {reason}",
-            hint=f"close other programs that use the database, or {_build_rebuild_hint(path)}",
+            hint="close other programs that use the database, or remove the database: `autotune resume "
+            f"{format_study_argument(path.parent)}` rebuilds it from the study's journal",
         ) from error
 
 
@@ -154,7 +151,9 @@ def translate_content_errors(path: Path) -> Iterator[None]:
     ) as error:
         reason = f"{type(error).__name__}: {str(error)[:200]}"
         raise AutotuneError(
-            f"{path} contains invalid trials ({reason})", hint=_build_rebuild_hint(path)
+            f"{path} contains invalid trials ({reason})",
+            hint=f"remove the database: `autotune resume {format_study_argument(path.parent)}` rebuilds "
+            "it from the study's journal",
         ) from error
 
 

@@ -430,7 +430,8 @@ class SloSpec(TargetModel):
         if limit_seconds > parse_duration(MAX_LATENCY_LIMIT):
             raise error_at_key(
                 percentile_key,
-                f"{percentile_key}: must be at most {MAX_LATENCY_LIMIT} (minutes), not {value[percentile_key]}",
+                f"{percentile_key}: must be at most {MAX_LATENCY_LIMIT} (minutes), not "
+                f"{value[percentile_key]}",
             )
         # Failed requests also count as late, so the fraction that may fail cannot exceed the fraction
         # that may be late.

@@ -67,7 +67,7 @@ class KnownKey:
 
 
 def find_known_keys(address: str, known_hosts_files: Iterable[Path]) -> list[KnownKey]:
-    """Return the keys for ``address`` in the known_hosts ``known_hosts_files``. Missing files are skipped.
+    """Return the keys for ``address`` in the ``known_hosts_files``. Missing files are skipped.
 
     ``address`` is ``name``, or ``[name]:port`` for a port other than 22.
     """
@@ -109,8 +109,9 @@ def check_host_key(
         )
         raise HostKeyRejected(
             f"{host}: the host key of {address} has changed. Expected {expected_key.key.kind}"
-            f" {expected_key.key.fingerprint} ({expected_key.path}:{expected_key.line}), got {offered_key.kind}"
-            f" {offered_key.fingerprint}. Another machine may intercept the connection",
+            f" {expected_key.key.fingerprint} ({expected_key.path}:{expected_key.line}), got"
+            f" {offered_key.kind} {offered_key.fingerprint}. Another machine may intercept the"
+            " connection",
             hint="if the host was reinstalled and the new fingerprint is correct:"
             f" {forget_command} && {format_accept_command(address, offered_key, expected_key.path)}",
         )

@@ -157,7 +157,7 @@ function drawImportance() {
   const found = data.importance, section = by("importance");
   const rows = (found ? found.rows : []).slice(0, 15).reverse();
   const narrow = matchMedia("(max-width: 40rem)").matches;
-  // On a narrow screen, the full name is on a line of its own.
+  // A narrow screen shows the full name on a separate line.
   const names = rows.map((r) => (r.names.length > 1 ? `${r.names[0]} and ${r.names.length - 1} more` : r.names[0]));
   section.querySelector(".plot").style.height = `${90 + rows.length * (narrow ? 40 : 26)}px`;
   draw("importance", [{
