@@ -98,10 +98,12 @@ CapacityVerdict = Literal["measured", "rough", "screened", "limited", "unmeetabl
 # Value of ``limit`` if the maximum rate limited the load, not the generator.
 MAX_RATE_KEY = "load.max_rate"
 
-# first log step above a passed rate; the step doubles after each further pass
+# maximum of the first log step above a passed rate; the maximum doubles after each further pass
 _LOG_STEP_UP: Final = 0.4
+# Minimum of the second log step; the minimum doubles after each further pass. Without it, the rates would
+# hardly rise if the expected peak is far too low.
+_MIN_SECOND_STEP_UP: Final = 0.05
 _MAX_STEP_UP: Final = 0.7  # maximum log step above the highest passed rate
-_CLIMB_QUANTILE: Final = 0.5
 # If the log distance between the highest passed rate and the lowest failed rate is larger, the peak is
 # poorly known.
 _WIDE_BRACKET: Final = 0.25
@@ -297,16 +299,18 @@ class PeakSearch:
 
     def _next_higher_log_rate(self, passed_rates: list[float]) -> float:
         """Return the logarithm of a rate above the highest passed rate. The rate is the median of the
-        posterior, but at most one step above the highest passed rate.
+        posterior, within the limits for a step above the highest passed rate.
         """
-        best_log_rate = log(max(passed_rates))
-        log_step = min(_LOG_STEP_UP * 2.0 ** (len(passed_rates) - 1), _MAX_STEP_UP)
+        best_log_rate, pass_count = log(max(passed_rates)), len(passed_rates)
+        max_step = min(_LOG_STEP_UP * 2.0 ** (pass_count - 1), _MAX_STEP_UP)
+        min_step = (
+            _MIN_SECOND_STEP_UP * 2.0 ** (pass_count - 2) if pass_count > 1 else LOG_RATE_STEP
+        )
         if self._may_be_rough and len(passed_rates) > 1:
             return best_log_rate + _STEEP_LOG_STEP * (2.0 if len(passed_rates) > 3 else 1.0)
-        return min(
-            max(self.summary.quantile(_CLIMB_QUANTILE), best_log_rate + LOG_RATE_STEP),
-            best_log_rate + log_step,
-        )
+        median_log_rate = self.summary.quantile(0.5)
+        step = max(median_log_rate - best_log_rate, min_step)
+        return best_log_rate + min(step, max_step)
 
     @property
     def _may_be_rough(self) -> bool:

@@ -107,6 +107,17 @@ def test_without_a_prior_the_rates_grow_until_something_fails() -> None:
     assert len(probe.rates) < 20
 
 
+def test_an_expected_peak_that_is_far_too_low_is_left_behind_in_growing_steps() -> None:
+    """A baseline was measured during a disturbance, and is now measured again for the proof."""
+    probe = Served(cliff(56.0), noise=0.0)
+    slow = SearchLimits(reading_seconds=6.0, max_load_seconds=45.0)
+    search_peak(probe, Slo(limit=0.3), Estimate.from_value(23.6, 0.08), limits=slow)
+    first_failed = next(n for n, rate in enumerate(probe.rates) if rate > 56.0)
+    assert first_failed <= 5
+    steps = np.diff(np.log(probe.rates[: first_failed + 1]))
+    assert (np.diff(steps) > 0.0).all()
+
+
 def test_without_a_prior_one_hopeless_reading_is_no_reason_to_leap_to_nothing() -> None:
     probe = Served(cliff(700.0), seed=2, noise=0.02)
     found = search_peak(probe, SLO, limits=SearchLimits(start_rate=5000.0))
