@@ -299,18 +299,25 @@ def restore_hosts(
     saved_copies = run_on_all(
         [host for host in prepared_hosts if host.name not in errors], ManagedHost.list_saved_copies
     )
-    lines = [
-        line
-        for name, copies in saved_copies.results.items()
-        for line in dict.fromkeys(
-            (*hosts[name].notes, *restore_results.results.get(name, ()), *copies)
-        )
-    ]
+    lines = _list_result_lines(hosts, restore_results.results, saved_copies.results)
     if errors := {**errors, **saved_copies.errors}:
         raise join_errors(errors.values(), first_lines=lines)
     if await_correct_entries is not None and any(host.has_started_units for host in hosts.values()):
         lines.append(await_correct_entries())
     return lines
+
+
+def _list_result_lines(
+    hosts: Mapping[str, ManagedHost],
+    restored_lines: Mapping[str, Sequence[str]],
+    saved_copies: Mapping[str, Sequence[str]],
+) -> list[str]:
+    """Return the notes of each host, and the lines about its restored units and saved copies."""
+    return [
+        line
+        for name, copies in saved_copies.items()
+        for line in dict.fromkeys((*hosts[name].notes, *restored_lines.get(name, ()), *copies))
+    ]
 
 
 def _find_missing_hosts(

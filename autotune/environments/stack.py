@@ -453,33 +453,31 @@ def prepare(file: TargetFile) -> StackEnvironment:
     runtime = load_runtime(next(iter(target.tiers.values())).runtime)
     hosts = runtime.create_transports(file)
     facts = runtime.read_facts(target, hosts)
-    host_templates = _read_host_templates(file, hosts, runtime)
+    templates = _read_host_templates(file, hosts, runtime)
     load = find_generator(file)
     traits = find_traits(target.load, keeps_connections=load.limits.keeps_connections)
-    space = spaces.build_space(file, facts, host_templates.adopted_values).with_load_traits(traits)
+    space = spaces.build_space(file, facts, templates.adopted_values).with_load_traits(traits)
     load_hosts = _find_load_hosts(target, hosts, runtime)
     program_users = _list_program_users(target, load, load_hosts)
     programs = runtime.find_programs(program_users, {**{h.name: h for h in load_hosts}, **hosts})
     inspect_generator(load, load_hosts)
-    adopted_configs = _list_adopted_configs(file, runtime, host_templates)
-    space, own_configs = fix_restart_parameters(
-        file, space, adopted_configs, host_templates.adopted_values
-    )
+    adopted_configs = _list_adopted_configs(file, runtime, templates)
+    adopted = templates.adopted_values
+    space, own_configs = fix_restart_parameters(file, space, adopted_configs, adopted)
     stack_files = StackFiles(file, runtime, hosts)
     with _create_temporary_directory() as directory:
         instances = runtime.build_stack(file, directory, facts, programs, own_configs).instances
         require_applications(stack_files, instances)
-        space, removals = exclude_rejected_choices(
-            space, instances, stack_files.find_validation_errors
-        )
+        find_errors = stack_files.find_validation_errors
+        space, removals = exclude_rejected_choices(space, instances, find_errors)
     if runtime.installed:
         require_persisted_state(stack_files, space.baseline, instances)
     # Edits are proven once per study; a resumed study uses the recorded result.
     needs_proof = runtime.installed and file.adopted is None
     edit_proof = prove_edits(space, instances, stack_files.read_values) if needs_proof else NO_PROOF
-    host_templates = host_templates.without_parameters(edit_proof.refuted)
+    templates = templates.without_parameters(edit_proof.refuted)
     return StackEnvironment(
-        replace(file, adopted=host_templates.to_record if runtime.installed else None),
+        replace(file, adopted=templates.to_record if runtime.installed else None),
         space.with_fixed_parameters(edit_proof.refuted),
         facts,
         runtime,
@@ -488,7 +486,7 @@ def prepare(file: TargetFile) -> StackEnvironment:
         load,
         programs,
         own_configs,
-        (*host_templates.skipped_lines, *removals),
+        (*templates.skipped_lines, *removals),
         edit_proof,
     )
 

@@ -66,49 +66,39 @@ def compute_host_activity(
     samples = select_samples(observations.samples.get(host.name, ()), seconds)
     if len(samples) < 2:
         return None
-    first_sample, last_sample = samples[0], samples[-1]
-    elapsed_seconds = max(last_sample.uptime - first_sample.uptime, 1e-6)
-    cpu_seconds = {
-        kind: last_sample.cpu[kind] - first_sample.cpu.get(kind, 0.0) for kind in last_sample.cpu
-    }
+    first, last = samples[0], samples[-1]
+    elapsed_seconds = max(last.uptime - first.uptime, 1e-6)
+    cpu_seconds = {kind: last.cpu[kind] - first.cpu.get(kind, 0.0) for kind in last.cpu}
     total_seconds = sum(cpu_seconds.values()) or 1.0
-    sent_segments = _compute_growth(first_sample.tcp, last_sample.tcp, "OutSegs")
-    interface_rates = {
-        i: _compute_growth(first_sample.network, last_sample.network, i) / elapsed_seconds
-        for i in last_sample.network
+    sent_segments = _compute_growth(first.tcp, last.tcp, "OutSegs")
+    rates = {
+        i: _compute_growth(first.network, last.network, i) / elapsed_seconds for i in last.network
     }
-    link_speeds = {name: speed for sample in samples for name, speed in sample.link_speeds.items()}
+    links = {name: speed for sample in samples for name, speed in sample.link_speeds.items()}
     return HostActivity(
         name=host.name,
         cpus=host.cpus,
         seconds=elapsed_seconds,
         cpu={kind: value / total_seconds for kind, value in cpu_seconds.items()},
-        quota_used_share=_compute_quota_used_share(first_sample, last_sample, host.cpus),
-        throttled=((last_sample.throttled_seconds or 0.0) - (first_sample.throttled_seconds or 0.0))
+        quota_used_share=_compute_quota_used_share(first, last, host.cpus),
+        throttled=((last.throttled_seconds or 0.0) - (first.throttled_seconds or 0.0))
         / elapsed_seconds,
         running_processes=fmean(s.running for s in samples),
-        load=last_sample.load,
-        context_switches=(last_sample.context_switches - first_sample.context_switches)
-        / elapsed_seconds,
+        load=last.load,
+        context_switches=(last.context_switches - first.context_switches) / elapsed_seconds,
         memory=max(map(_compute_memory_share, samples)),
-        swapped_bytes=max(
-            0, first_sample.memory.get("SwapFree", 0) - last_sample.memory.get("SwapFree", 0)
-        ),
+        swapped_bytes=max(0, first.memory.get("SwapFree", 0) - last.memory.get("SwapFree", 0)),
         descriptors=max(
             s.open_files[0] / s.open_files[1] if s.open_files else 0.0 for s in samples
         ),
         sockets=max(s.sockets.get("inuse", 0) for s in samples),
         time_wait=max(s.sockets.get("tw", 0) for s in samples),
-        listen_drops=_compute_growth(first_sample.tcp, last_sample.tcp, "ListenDrops"),
-        retransmits=_compute_growth(first_sample.tcp, last_sample.tcp, "RetransSegs")
-        / sent_segments
+        listen_drops=_compute_growth(first.tcp, last.tcp, "ListenDrops"),
+        retransmits=_compute_growth(first.tcp, last.tcp, "RetransSegs") / sent_segments
         if sent_segments
         else 0.0,
-        network=sum(interface_rates.values()),
-        link_share=max(
-            (interface_rates[i] / link_speeds[i] for i in interface_rates if i in link_speeds),
-            default=None,
-        ),
+        network=sum(rates.values()),
+        link_share=max((rates[i] / links[i] for i in rates if i in links), default=None),
     )
 
 
@@ -127,7 +117,7 @@ def compute_instance_activity(
             for s in all_samples
             if instance.name in s.processes
         }
-    counter_answers = observations.counters.get(instance.name, ())
+    answers = observations.counters.get(instance.name, ())
     query = find_counter_query(instance)
     activity = InstanceActivity(
         name=instance.name,
@@ -137,19 +127,17 @@ def compute_instance_activity(
         role=instance.placement.role,
         runs_application=instance.service.runs_application,
         counters=compute_counter_growth(
-            [answer for answer in counter_answers if answer and answer.values],
+            [answer for answer in answers if answer and answer.values],
             query.level_names if query else frozenset(),
         ),
-        answered_queries=sum(answer is not None for answer in counter_answers),
-        unanswered_queries=sum(answer is None for answer in counter_answers),
-        refusal=next((a.error for a in counter_answers if a and a.error), None),
+        answered_queries=sum(answer is not None for answer in answers),
+        unanswered_queries=sum(answer is None for answer in answers),
+        refusal=next((a.error for a in answers if a and a.error), None),
         log_complaints=observations.log_complaints.get(instance.name, {}),
         fault=observations.faults.get(instance.name),
     )
     queues = [queue for s in samples if (queue := find_queue(instance, s.queues))]
-    busy_workers = [
-        a.values[BUSY_WORKERS] for a in counter_answers if a and BUSY_WORKERS in a.values
-    ]
+    busy_workers = [a.values[BUSY_WORKERS] for a in answers if a and BUSY_WORKERS in a.values]
     # The first sample precedes the load, and the last sample follows the load.
     return _add_socket_activity(
         _add_process_activity(activity, processes_by_time),

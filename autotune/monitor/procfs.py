@@ -98,53 +98,46 @@ class HostSample:
     processes: Mapping[str, ServiceProcesses] = field(default_factory=dict)
 
 
-def build_sample(text_by_path: Mapping[str, str], owners: ProcessOwners) -> HostSample:
-    """Return the sample in texts that were read at the same time: files by path, and the output of
-    `ss`.
-    """
-    stat, memory = (
-        _split_rows(text_by_path.get(path, "")) for path in ("/proc/stat", "/proc/meminfo")
-    )
-    interfaces = _split_rows(text_by_path.get("/proc/net/dev", "").replace(":", ": "))
-    file_counts = text_by_path.get("/proc/sys/fs/file-nr", "").split()
+def build_sample(texts: Mapping[str, str], owners: ProcessOwners) -> HostSample:
+    """Return the sample in texts that were read at the same time: files by path, and output of `ss`."""
+    stat, memory = (_split_rows(texts.get(path, "")) for path in ("/proc/stat", "/proc/meminfo"))
+    interfaces = _split_rows(texts.get("/proc/net/dev", "").replace(":", ": "))
+    file_counts = texts.get("/proc/sys/fs/file-nr", "").split()
     return HostSample(
-        uptime=_parse_first_number(text_by_path.get("/proc/uptime", "")),
+        uptime=_parse_first_number(texts.get("/proc/uptime", "")),
         cpu={
             k: parse_uint(v) / TICKS_PER_SECOND
             for k, v in zip(CPU_KINDS, stat.get("cpu", ()), strict=False)
         },
         running=_read_single(stat, "procs_running"),
         context_switches=_read_single(stat, "ctxt"),
-        load=_parse_first_number(text_by_path.get("/proc/loadavg", "")),
+        load=_parse_first_number(texts.get("/proc/loadavg", "")),
         memory={
             name: parse_uint(memory[name][0], 1024) for name in MEMORY_FIELDS if memory.get(name)
         }
-        | _read_group_memory(text_by_path),
-        tcp=_parse_counters(
-            text_by_path.get("/proc/net/snmp", "") + text_by_path.get("/proc/net/netstat", "")
-        ),
+        | _read_group_memory(texts),
+        tcp=_parse_counters(texts.get("/proc/net/snmp", "") + texts.get("/proc/net/netstat", "")),
         sockets=_count_sockets(
-            text_by_path.get("/proc/net/sockstat", ""), text_by_path.get("/proc/net/sockstat6", "")
+            texts.get("/proc/net/sockstat", ""), texts.get("/proc/net/sockstat6", "")
         ),
         network={
             name: parse_uint(row[0]) + parse_uint(row[8])
             for name, row in interfaces.items()
             if len(row) >= 9 and is_uint(row[0])
         },
-        link_speeds=_parse_link_speeds(text_by_path),
+        link_speeds=_parse_link_speeds(texts),
         open_files=(parse_uint(file_counts[0]), parse_uint(file_counts[2]))
         if len(file_counts) == 3
         else None,
-        quota_cpu_seconds=_read_quota_cpu(text_by_path),
-        throttled_seconds=_read_throttled_seconds(text_by_path),
+        quota_cpu_seconds=_read_quota_cpu(texts),
+        throttled_seconds=_read_throttled_seconds(texts),
         queues=(
             *_add_unread_counts(
-                parse_ss(text_by_path.get(SS_COMMAND, "")),
-                text_by_path.get(CONNECTIONS_COMMAND, ""),
+                parse_ss(texts.get(SS_COMMAND, "")), texts.get(CONNECTIONS_COMMAND, "")
             ),
-            *parse_unix_queues(text_by_path.get("/proc/net/unix", "")),
+            *parse_unix_queues(texts.get("/proc/net/unix", "")),
         ),
-        processes=sum_by_service(text_by_path, owners),
+        processes=sum_by_service(texts, owners),
     )
 
 

@@ -76,25 +76,17 @@ def estimate_drift(
     # Before the first reading, drift is assumed constant, because a later trend is not evidence about
     # earlier times.
     trial_positions = [max(float(trial_number), first_position) for trial_number in trial_numbers]
-    queried_positions = np.array(
-        [*trial_positions, *reference_positions, first_position, last_position]
-    )
-    position_span = max(float(queried_positions.max() - queried_positions.min()), 1.0)
-    reference_weights = np.zeros(len(queried_positions))
+    queries = np.array([*trial_positions, *reference_positions, first_position, last_position])
+    span = max(float(queries.max() - queries.min()), 1.0)
+    reference_weights = np.zeros(len(queries))
     reference_weights[len(trial_numbers) : -2] = 1.0 / len(reference_positions)
     log_evidences, means, squared_shifts, squared_changes = [], [], [], []
     for drift_sd in DRIFT_SDS:
-        prior_weight = (
-            NO_DRIFT_WEIGHT if drift_sd == 0.0 else (1 - NO_DRIFT_WEIGHT) / (len(DRIFT_SDS) - 1)
-        )
+        prior = NO_DRIFT_WEIGHT if drift_sd == 0.0 else (1 - NO_DRIFT_WEIGHT) / (len(DRIFT_SDS) - 1)
         log_likelihood, mean, covariance = _compute_drift_posterior(
-            drift_sd,
-            reference_positions / position_span,
-            log_means,
-            variances,
-            queried_positions / position_span,
+            drift_sd, reference_positions / span, log_means, variances, queries / span
         )
-        log_evidences.append(log(prior_weight) + log_likelihood)
+        log_evidences.append(log(prior) + log_likelihood)
         means.append(mean)
         squared_shifts.append(_compute_squared_shifts(mean, covariance, reference_weights))
         change_variance = covariance[-1, -1] - 2 * covariance[-1, -2] + covariance[-2, -2]

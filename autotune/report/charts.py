@@ -96,10 +96,8 @@ def build_chart_data(view: StudyView) -> ChartData:
     model = view.state.model
     if model is not None and len(list_measured_trials(view.state)) >= MIN_CONFIGURATIONS:
         chart_data["importance"] = _build_importance(view, model)
-        chart_data["slices"] = {
-            setting_name: _build_slice(band, view.units)
-            for setting_name, band in model.slices.items()
-        }
+        slices = model.slices.items()
+        chart_data["slices"] = {name: _build_slice(band, view.units) for name, band in slices}
     return chart_data
 
 

@@ -209,21 +209,15 @@ def _warn_of_certificates(view: StudyFigures) -> Iterator[StudyWarning]:
 def _warn_of_answers(view: StudyFigures) -> Iterator[StudyWarning]:
     """Warn of wrong responses under load, and of trials in which few responses were checked."""
     counts_by_trial = {
-        trial_number: trial_counts
-        for trial_number, trial_counts in view.study.reading_counts.items()
-        if trial_counts.checked_count
+        number: counts
+        for number, counts in view.study.reading_counts.items()
+        if counts.checked_count
     }
-    checked_count = sum(trial_counts.checked_count for trial_counts in counts_by_trial.values())
-    wrong_count = sum(trial_counts.wrong for trial_counts in counts_by_trial.values())
-    examples = [
-        trial_counts.example for trial_counts in counts_by_trial.values() if trial_counts.example
-    ]
+    checked_count = sum(counts.checked_count for counts in counts_by_trial.values())
+    wrong_count = sum(counts.wrong for counts in counts_by_trial.values())
+    examples = [counts.example for counts in counts_by_trial.values() if counts.example]
     if examples:
-        trials = [
-            trial_number
-            for trial_number, trial_counts in counts_by_trial.items()
-            if trial_counts.example
-        ]
+        trials = [number for number, counts in counts_by_trial.items() if counts.example]
         wrong_percent = 100 * wrong_count / checked_count
         yield _build_warning(
             "wrong-answers",
@@ -235,25 +229,23 @@ def _warn_of_answers(view: StudyFigures) -> Iterator[StudyWarning]:
         )
     # In an overloaded trial, the readings may end before any response is checked.
     feasible_numbers = {trial.number for trial in view.state.trials if trial.is_feasible}
-    trial_numbers = [
-        trial_number
-        for trial_number, trial_counts in view.study.reading_counts.items()
-        if trial_counts.readings
-        and trial_counts.checked_count < ENOUGH_ANSWERS
-        and (trial_counts.checked_count or trial_number in feasible_numbers)
+    numbers = [
+        number
+        for number, counts in view.study.reading_counts.items()
+        if counts.readings
+        and counts.checked_count < ENOUGH_ANSWERS
+        and (counts.checked_count or number in feasible_numbers)
     ]
     is_exact = view.state.reference_count == 0
-    if trial_numbers and not is_exact:
-        min_checked = min(
-            view.study.reading_counts[trial_number].checked_count for trial_number in trial_numbers
-        )
+    if numbers and not is_exact:
+        min_checked = min(view.study.reading_counts[number].checked_count for number in numbers)
         unnoticed_percent = 100 * (1 - 0.05 ** (1 / min_checked)) if min_checked else 100.0
         yield _build_warning(
             "few-answers",
             min_checked,
             ENOUGH_ANSWERS,
             f"only {min_checked} responses were checked in some of "
-            f"{format_count(len(trial_numbers), 'trial')} ({fmt.format_first_numbers(trial_numbers)}): "
+            f"{format_count(len(numbers), 'trial')} ({fmt.format_first_numbers(numbers)}): "
             f"up to {unnoticed_percent:.2g} % incorrect responses may have gone unnoticed",
         )
 

@@ -158,13 +158,12 @@ def _summarize_rate(
     elif failure is None and any(record.truncated for record in valid_readings):
         failure = "overloaded: readings were cut short"
     pooled_reading = Reading.pool([record.reading for record in valid_readings])
+    throughputs = [sum(r.histogram.values()) / r.seconds for r in valid_readings]
     return Result(
         point,
         rate,
         response=compute_mean_with_interval(response_times),
-        throughput=compute_mean_with_interval(
-            [sum(r.histogram.values()) / r.seconds for r in valid_readings]
-        ),
+        throughput=compute_mean_with_interval(throughputs),
         p50=pooled_reading.percentile(0.5),
         p99=pooled_reading.percentile(0.99),
         violations=pooled_reading.violation_fraction,

@@ -229,7 +229,7 @@ def test_a_noisy_loss_counts_less_for_changes_with_a_small_documented_effect(
     search.record_outcome(None, winner, Outcome(top, {"trial": 7, "sd": 0.1}))
     block = [name for name in NAMES if name not in matters]
     reverted = revert_changes(space, winner, block)
-    search.record_outcome(None, reverted, Outcome(0.9 * top, {"trial": 8, "sd": 0.1}))
+    search.record_outcome(None, reverted, Outcome(0.84 * top, {"trial": 8, "sd": 0.1}))
     accepts = is_expendable(search.fit_surrogate(), space, winner, block, ())
     assert accepts == (effect is Effect.SMALL)
 

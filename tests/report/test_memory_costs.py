@@ -85,7 +85,7 @@ def test_measured_memory_is_that_in_use_on_the_hosts(improved: Path) -> None:
     assert numbers["measured"] == 2 * GIB
 
 
-def test_unknown_memory_is_not_shown(copied: Callable[[str], Path]) -> None:
+def test_unknown_sizes_are_not_shown(copied: Callable[[str], Path]) -> None:
     view = build_study_view(open_study(copied("improved")))  # the facts of its host are incomplete
     assert view.memory_costs == MemoryCosts()
     text, cards, numbers = rendered(view)

@@ -86,7 +86,7 @@ def test_what_the_baseline_exceeds_by_follows_its_effective_value(tmp_path: Path
     assert use.allowed == use.needed
     # The baseline's excess does not depend on the candidate.
     others = {**space.baseline, "db.postgresql.shared_buffers": 16}
-    assert rule.allowed_excess(space.to_names(others)) == rule.allowed_excess(
+    assert rule.compute_allowed_excess(space.to_names(others)) == rule.compute_allowed_excess(
         space.to_names(space.baseline)
     )
 

@@ -201,9 +201,7 @@ def fit_composite(
     log peaks and capacities.
     """
     evidence = _collect_capacity_evidence(grid, capacities)
-    fitted_models = [
-        _fit_capacity(covariance_tables, points, shared_sds, part) for part in evidence
-    ]
+    fitted_models = [_fit_capacity(covariance_tables, points, shared_sds, e) for e in evidence]
     if len(fitted_models) < MIN_MODELLED_INSTANCES:
         return None
     left_out_peaks = np.array(
@@ -216,36 +214,39 @@ def fit_composite(
     )
     capacity_models = [
         _refine_capacity(
-            covariance_tables,
-            points,
-            shared_sds,
-            evidence[index],
-            fitted_models[index],
-            inferred_capacities,
+            covariance_tables, points, shared_sds, evidence[i], fitted_models[i], inferred
         )
-        for index, inferred_capacities in zip(
-            chosen_indices, zip(*peak_inferences, strict=True), strict=True
-        )
+        for i, inferred in zip(chosen_indices, zip(*peak_inferences, strict=True), strict=True)
     ]
     predicted_capacities = np.array([part.predict(points)[0] for part in capacity_models])
     soft_minima = compute_soft_minimum(predicted_capacities, sharpness)
     left_out_minima = compute_soft_minimum(left_out_peaks[chosen_indices], sharpness)
     offset = _estimate_offset(soft_minima, log_peaks)
     remainder = _compute_unexplained_log_peaks(log_peaks, soft_minima, best_log_peak)
-    compressed_shared = compress_shared_sds(log_peaks, shared_sds)
-    residual_process = fit_process(
-        covariance_tables,
-        points,
-        remainder,
-        sds**2,
-        RESIDUAL_PRIORS,
-        level=0.0,
-        shared_sds=compressed_shared,
-    )
+    compressed_sds = compress_shared_sds(log_peaks, shared_sds)
+    residual_process = _fit_residual(covariance_tables, points, remainder, sds**2, compressed_sds)
     left_out_remainder = _compute_unexplained_log_peaks(log_peaks, left_out_minima, best_log_peak)
     error = _compute_leave_one_out_error(residual_process, left_out_remainder)
     return CompositeModel(
         tuple(capacity_models), sharpness, offset, best_log_peak, residual_process, error
+    )
+
+
+def _fit_residual(
+    covariance_tables: tuple[Array, ...],
+    points: GridPoints,
+    unexplained_log_peaks: Array,
+    variances: Array,
+    shared_sds: Array | None,
+) -> GaussianProcess:
+    return fit_process(
+        covariance_tables,
+        points,
+        unexplained_log_peaks,
+        variances,
+        RESIDUAL_PRIORS,
+        level=0.0,
+        shared_sds=shared_sds,
     )
 
 

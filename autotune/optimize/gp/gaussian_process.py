@@ -270,26 +270,20 @@ def fit_process(
     """
     shared_sds = np.zeros((len(points), 0)) if shared_sds is None else shared_sds
     level = float(np.median(observed_values)) if level is None else level
-    fitted_rows = _select_fitted_rows(observed_values)
-    fit_problem = _FitProblem(
-        covariance_tables,
-        points[fitted_rows],
-        observed_values[fitted_rows] - level,
-        variances[fitted_rows],
-        shared_sds[fitted_rows],
-        priors,
+    rows = _select_fitted_rows(observed_values)
+    centred_values, fitted_sds = observed_values[rows] - level, shared_sds[rows]
+    problem = _FitProblem(
+        covariance_tables, points[rows], centred_values, variances[rows], fitted_sds, priors
     )
     optimum = minimize(
-        fit_problem.compute_loss_and_gradient,
-        fit_problem.default_start
-        if start_process is None
-        else fit_problem.build_start_theta(start_process),
+        problem.compute_loss_and_gradient,
+        problem.build_start_theta(start_process) if start_process else problem.default_start,
         jac=True,
         method="L-BFGS-B",
-        bounds=fit_problem.build_bounds(),
+        bounds=problem.build_bounds(),
         options={"maxiter": max_steps, "ftol": FIT_TOLERANCE},
     )
-    relative_amplitudes, (scale, beta, noise) = fit_problem.read_optimum(optimum.x)
+    relative_amplitudes, (scale, beta, noise) = problem.read_optimum(optimum.x)
     variance = float(np.exp(noise))
     return GaussianProcess(
         covariance_tables,

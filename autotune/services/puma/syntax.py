@@ -255,5 +255,12 @@ def resolve_number(
 
 def _get_default_text(lookup_match: re.Match[str]) -> str:
     """Return the default text for an environment variable in matched Ruby code."""
-    else_text = (lookup_match["else"] or "").strip().removesuffix(".to_i")
-    return (lookup_match["or"] or lookup_match["block"] or else_text).strip().strip("\"'")
+    return (
+        (
+            lookup_match["or"]
+            or lookup_match["block"]
+            or (lookup_match["else"] or "").strip().removesuffix(".to_i")
+        )
+        .strip()
+        .strip("\"'")
+    )

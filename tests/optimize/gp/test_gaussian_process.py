@@ -68,7 +68,7 @@ def test_leaving_one_out_is_what_the_others_predict_of_it() -> None:
         process.variances[others]
     )
     across = process.compute_covariance(POINTS, POINTS)[7, others]
-    weights = np.linalg.solve_linear_system(total, across)
+    weights = np.linalg.solve(total, across)
     assert miss[7] == pytest.approx(
         NOISY[7] - process.level - weights @ (NOISY[others] - process.level), rel=1e-6
     )
