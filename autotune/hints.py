@@ -77,9 +77,13 @@ def _list_option_hints(command: str, option: str) -> dict[str, str]:
         hints["budget"] = f"{hints['trials']}; {hints['time']}"
         hints["max-rate"] = "`load: {max_rate: 5000/s}` in the target"
     if command in _TARGET_COMMANDS:
-        hints["target"] = f"the target file is an argument: `autotune {command} TARGET`"
+        hints["target"] = (
+            f"pass the target file as an argument, not as an option: `autotune {command} TARGET`"
+        )
     if command in _STUDY_COMMANDS:
-        hints["study"] = f"the study is an argument: `autotune {command} STUDY`"
+        hints["study"] = (
+            f"pass the study as an argument, not as an option: `autotune {command} STUDY`"
+        )
     if command in ("export", "init"):
         hints["output"] = f"`autotune {command} --out …`"
     if command == "report":

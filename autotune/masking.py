@@ -53,7 +53,7 @@ class TextOutline:
     hidden: tuple[Span, ...] = ()
     owners: tuple[tuple[int, int, str], ...] = ()
 
-    def find_owner(self, position: int) -> str:
+    def find_directive_name(self, position: int) -> str:
         """Return the name of the directive around a position; empty outside of directives."""
         owner_index = bisect_right(self.owners, position, key=lambda owner: owner[0]) - 1
         return (
@@ -217,7 +217,7 @@ def _label_placeholders(
         return {(m[0], text[max(line, m.start() - 12) : m.start()]) for m, line in lines}
     outline = outliner(text)
     return {
-        (match[0], outline.find_owner(match.start()))
+        (match[0], outline.find_directive_name(match.start()))
         for match in placeholder_pattern.finditer(text)
     }
 

@@ -168,7 +168,7 @@ def _retaking(probe: Bench, rate: float, seconds: float) -> Reading:
 
 @dataclass(frozen=True)
 class Row:
-    """A method in a column. The rows of autotune are ``STUDY``, ``COLD`` and ``RETAKING``."""
+    """A method in a column. The rows for autotune are ``STUDY``, ``COLD`` and ``RETAKING``."""
 
     column: Column
     method: str

@@ -135,7 +135,7 @@ def ssh(
     ] = None,
     directory: LabDirectoryOption = None,
 ) -> None:
-    """Open a terminal on a lab host, or run a command there."""
+    """Open a shell on a lab host, or run a command there."""
     from autotune.lab import target_labs
 
     argv = target_labs.build_ssh_command(target_or_lab, host, directory)

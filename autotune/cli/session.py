@@ -91,8 +91,8 @@ def open_studies_directory(
 def follow_study(
     storage_url: str | None, studies: Path, study_name: str
 ) -> Iterator[Callable[[], Path]]:
-    """Yield a function that returns the directory of a study. With a ``storage_url``, each call copies
-    the latest records. Raises AutotuneError.
+    """Yield a function that returns the directory of a study. With a ``storage_url``, each call first
+    copies the latest records to this directory. Raises AutotuneError.
     """
     from autotune.study.directory import find_study
 

@@ -254,7 +254,8 @@ def diff(
 def explain(
     study: StudyArgument,
     measure: Annotated[
-        bool, typer.Option("--measure", help="Measure which changes the gain depends on.")
+        bool,
+        typer.Option("--measure", help="Measure how much each change contributes to the gain."),
     ] = False,
     maximum: Annotated[
         int, typer.Option(min=10, metavar="N", help="Maximum number of measurements.")

@@ -63,9 +63,9 @@ class HostBackup:
     """Original state of one host. ``enabled``, ``definitions`` and ``starts`` are keyed by unit.
 
     ``last_written`` maps paths to digests of files that autotune wrote, and names of kernel values to
-    values that autotune set. If a host's current file or value is neither in ``last_written`` nor the
-    original, someone else changed it. ``last_written`` also contains the units that autotune enabled
-    or disabled.
+    values that autotune set. If a host's current file or value is neither the original nor in
+    ``last_written``, someone else changed it. ``last_written`` also contains the units that autotune
+    enabled or disabled.
     """
 
     host: str

@@ -19,7 +19,7 @@ from autotune.deploy.unit_start import (
 # configuration is known to work, so the stack only needs more time.
 LATE_FACTOR = 4.0
 MIN_LATE_SECONDS = 300.0
-# Waiting does not correct a wrong response with any other status, such as 404.
+# Starting servers return these statuses. A wrong response with any other status, such as 404, is final.
 STARTING_STATUSES = frozenset({502, 503, 504})
 
 

@@ -11,7 +11,8 @@ from autotune.masking import mask_secrets
 from autotune.target.expected_answer import ANY_2XX
 
 Answer = tuple[int, bytes] | str  # status and body, or why the response is missing
-_MAX_READ_BYTES, _MAX_SHOWN_CHARACTERS = 2000, 60  # maximum for a response body in a message
+_MAX_READ_BYTES = 2000  # maximum number of bytes of a response body that are searched for secrets
+_MAX_SHOWN_CHARACTERS = 60  # maximum number of characters of a response body in a message
 FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS, PAUSE_FACTOR = 0.02, 1.0, 1.5
 
 

@@ -26,7 +26,7 @@ MIN_GAIN = 1.25  # minimum gain with which a cause replaces the observed shortag
 MIN_MISS_SHARE = 0.25  # a cache counts as too small if at least this share of lookups miss
 # a cache also counts as too small at this number of misses per request
 MIN_MISSES_PER_REQUEST = 0.1
-MIN_WORK_SHARE = 0.1  # minimum share of a request's time that is not wait
+MIN_WORK_SHARE = 0.1  # minimum share of a request's time that is not spent waiting
 MAX_GAIN = 10.0  # maximum gain that a single reading can show
 
 

@@ -1,8 +1,9 @@
 """Find hosts that return wrong responses even without load. Such hosts are broken, not overloaded.
 
 Failures in a reading may come from a single broken host, to which a load balancer sends many requests
-because its wrong responses are fast. After failures, autotune requests the page of the load from each web
-server, on the server's own host. autotune tries several times, until the queues of an overload are gone.
+because its wrong responses are fast. After failures, autotune requests a page of the load from each web
+server, on the server's own host. autotune retries several times, so that the queues
+of an overload can drain.
 """
 
 from __future__ import annotations

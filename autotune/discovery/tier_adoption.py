@@ -232,11 +232,11 @@ def _find_masked_parameters(
             service.config.texts[edit.path], adoption.visible.build_outliner(edit.path)
         )
         placeholder_index = bisect_right(placeholders, edit.start, key=lambda place: place[0]) - 1
-        contains_next = (
+        contains_next_placeholder = (
             placeholder_index + 1 < len(placeholders)
             and placeholders[placeholder_index + 1][0] < edit.end
         )
-        if contains_next or (
+        if contains_next_placeholder or (
             placeholder_index >= 0
             and edit.start < placeholders[placeholder_index][1]
             and edit.end > placeholders[placeholder_index][0]

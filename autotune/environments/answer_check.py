@@ -118,7 +118,7 @@ class AnswerCheck:
         if sum(page.share for page, _ in problems) > self.max_error_fraction:
             page, reason = max(problems, key=lambda problem: problem[0].share)
             raise AutotuneError(
-                f"{page.name} returns an incorrect response before the first trial: {reason}",
+                f"{page.name} returned an incorrect response before the first trial: {reason}",
                 hint=REPAIR_HINT,
             )
         wrong_pages = {page.name for page, _ in problems}

@@ -35,7 +35,7 @@ class StudyClock:
 
     @property
     def elapsed_seconds(self) -> float:
-        """Return the seconds since activity times were last collected."""
+        """Return the seconds since the last call of ``collect_seconds``, or else since the start."""
         return self.now() - self._last_collection
 
     def collect_seconds(self) -> dict[str, float]:

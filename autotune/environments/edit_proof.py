@@ -17,9 +17,8 @@ from autotune.services.base import Settings, Value
 from autotune.space.dimension import Dimension
 from autotune.space.space import SearchSpace
 
-_TOLERANCE = (
-    0.006  # maximum difference between equal values; programs print only two decimal places
-)
+# Values with at most this difference count as equal, because programs print only two decimal places.
+_TOLERANCE = 0.006
 _MAX_ALTERNATIVES = 3
 _ValuesByInstance = Mapping[str, Mapping[str, Value]]
 Case = tuple[ServiceInstance, Settings]

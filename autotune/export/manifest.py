@@ -5,8 +5,8 @@
 
 - ``parameters`` are the effective values in the exported trial, and ``baseline`` the effective values
   in the baseline.
-- ``changes`` are the settings that differ and have an effect, each with its unit and the required
-  action.
+- ``changes`` are the settings that have an effect and differ from the baseline, each with its unit and
+  the required action.
 - ``rss`` is the size of the largest process of each service during the study, in bytes.
 - ``effective`` contains the values read back from the software.
 - ``differences`` lists effective values that differ from the requested values.

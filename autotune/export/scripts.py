@@ -171,7 +171,7 @@ def _build_diff(file: HostFile, recorded_content: bytes | None) -> str:
 
 
 def build_safe_paths(host: str, hosts: ExportedHosts, notice: str | None) -> str:
-    """Return a script that fails unless only root can change each path that the patch writes to."""
+    """Return a script that fails if an account other than root can change a path in the patch."""
     kernel_paths = [SYSCTL_FILE] if hosts.sysctls[host] else []
     paths = [*dict.fromkeys(file.path for file in hosts.list_files(host)), *kernel_paths]
     return fill_template("safe_paths.sh.j2", paths=paths, notice=notice)

@@ -61,8 +61,8 @@ MASKED_UNITS = (
     "systemd-udevd.service", "systemd-update-utmp.service", "tmp.mount",
 )  # fmt: skip
 # systemd generators for disks, consoles and kernel options. A lab host needs no such generator, but
-# without masks all of them would run at boot and at every `systemctl daemon-reload`. A link masks each
-# generator (systemd.generator(7)).
+# without masks all of them would run at boot and at every `systemctl daemon-reload`. Each generator is
+# masked by a symlink to /dev/null (systemd.generator(7)).
 MASKED_GENERATORS = (
     "systemd-bless-boot-generator", "systemd-cryptsetup-generator", "systemd-debug-generator",
     "systemd-fstab-generator", "systemd-getty-generator", "systemd-gpt-auto-generator",

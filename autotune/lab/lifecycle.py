@@ -140,7 +140,7 @@ def build_ssh_host(state_dir: Path, host: str) -> SshHost:
 
 
 def build_host_ssh_command(state_dir: Path, host: str) -> list[str]:
-    """Return the command that opens a terminal on ``host``. A remote command may be appended."""
+    """Return the command that opens a shell on ``host``. A remote command may be appended."""
     plan = require_lab(state_dir)
     return ["ssh", "-F", str(plan.names.ssh_config), plan.find_host(host).name]
 

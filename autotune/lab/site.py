@@ -23,11 +23,11 @@ from autotune.target.shipped_files import find_shipped_directory
 
 
 def deploy_site(target_file: TargetFile, lab_names: LabNames) -> bool:
-    """Install a target's site, whose files the target's studies edit, on the lab's hosts. Return true
-    if anything changed.
+    """Install a target's site on the lab's hosts. Return true if anything changed.
 
-    Targets that replace files, have no application or have hosts outside the lab are skipped. After
-    a failure, the hosts are restored and AutotuneError is raised.
+    The target's studies edit the site's files. Targets that replace files, have no application or
+    have hosts outside the lab are skipped. After a failure, the hosts are restored and
+    AutotuneError is raised.
     """
     target = target_file.target
     host_names = {host for tier in target.tiers.values() for host in tier.hosts}

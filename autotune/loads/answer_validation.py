@@ -294,8 +294,8 @@ def count_wrong_sizes(
     """Return a lower bound for the number of responses whose size is not in ``right_sizes``, a
     narrow range.
 
-    ``sizes`` maps mean sizes to numbers of responses. If a mean size is off by a fraction f, at least
-    the fraction f of the responses has a different size. The lower bound assumes that wrong
+    ``sizes`` maps mean body sizes to numbers of responses. If a mean size is off by a fraction f, at
+    least the fraction f of the responses has a different size. The lower bound assumes that wrong
     responses are empty. ``wrong_mean_size`` is the mean size of sampled wrong responses, if known. Sizes
     drift, so deviations below ``WRONG_SIZE_DEVIATION`` are ignored.
     """

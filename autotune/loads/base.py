@@ -103,8 +103,8 @@ class LoadResult:
     - ``truncated``: the load was cut short or incomplete, after the server had clearly failed.
     - ``limited``: why the *generator* fell short. The counts of a limited result do not describe
       the server.
-    - ``sizes`` maps mean sizes of bodies (bytes) to numbers of responses, if all responses had a
-      correct status.
+    - ``sizes`` maps body sizes (bytes), or the mean body sizes of processes, to numbers of responses.
+      Processes that received an incorrect status are not included.
     - ``looked_at`` and ``wrong``: the number of sampled responses to additional, similar requests,
       and how many of the samples were wrong. ``example`` describes one wrong response.
     """

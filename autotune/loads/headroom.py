@@ -106,7 +106,7 @@ def measure_headroom(
 
 
 def find_free_port(transport: Transport) -> int:
-    """Return a free port on a host, below the client ports that the kernel assigns."""
+    """Return a free port on a host, below the kernel's default range of ephemeral ports."""
     listening_sockets = transport.run(("ss", "-ltnH")).stdout
     used_ports = {
         line.split()[3].rpartition(":")[2] for line in split_lines(listening_sockets) if line

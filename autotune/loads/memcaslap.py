@@ -71,7 +71,7 @@ class CacheCeiling:
     traffic: int = 0
     keys_per_get: int = 1
     failure: str | None = None
-    generator = "memcaslap, a closed loop"
+    generator = "memcaslap (closed loop)"
 
     @property
     def rate(self) -> float:

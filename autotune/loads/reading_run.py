@@ -309,8 +309,10 @@ def has_run_away(result: LoadResult, latency_limit: float) -> bool:
 def _check_started(completed: CommandResult, load: LoadGenerator) -> None:
     """Raise LoadError if the load host cannot run the generator."""
     if completed.returncode in MISSING_STATUSES:
-        package_source = load.package_source or f"sudo apt-get install {' '.join(load.packages)}"
+        installation_source = (
+            load.package_source or f"sudo apt-get install {' '.join(load.packages)}"
+        )
         raise LoadError(
             f"the load host cannot run the generator: {completed.error_text}",
-            hint=f"install it there: {package_source}",
+            hint=f"install it there: {installation_source}",
         )

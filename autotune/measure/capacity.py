@@ -324,12 +324,14 @@ class PeakSearch:
         At an overload of ``x``, a queue takes ``limit / x`` seconds to reach the limit. The reading need
         not distinguish rates that are closer to each other than the sd of the peak.
         """
-        length_share = min(
+        reading_length_share = min(
             1.0, max(self.limits.min_length_share, _FULL_LENGTH_SD / self.summary.sd)
         )
-        violations = max(_MIN_VIOLATIONS, _FULL_LENGTH_VIOLATIONS * length_share**2)
+        violations = max(_MIN_VIOLATIONS, _FULL_LENGTH_VIOLATIONS * reading_length_share**2)
         counted_seconds = violations / (max(self.slo.allowed_violations, 1e-6) * rate)
-        enough_seconds = max(length_share * _FULL_LENGTH_LIMITS * self.slo.limit, counted_seconds)
+        enough_seconds = max(
+            reading_length_share * _FULL_LENGTH_LIMITS * self.slo.limit, counted_seconds
+        )
         shortest_seconds = max(self.limits.reading_seconds, self._compute_settled_seconds(rate))
         longest_seconds = max(self.limits.max_reading_seconds, shortest_seconds)
         return max(shortest_seconds, min(enough_seconds, longest_seconds))

@@ -113,14 +113,14 @@ _OVERLOAD_PRECISION = 3.0  # pseudo-count for the fraction of correct responses 
 # Effective number of independent periods of a queue in a reading: _SATURATED_RENEWALS at saturation.
 # Each relaxation time adds _UNDERLOAD_RENEWALS below saturation, or _OVERLOAD_RENEWALS above saturation.
 # The numbers were fitted to queues with 1 to 8 servers, simulated request by request. Rates were 0.7 to
-# 1.6 of the peak, and latency limits 50 to 200 ms.
+# 1.6 times the peak, and latency limits were 50 to 200 ms.
 _SATURATED_RENEWALS, _UNDERLOAD_RENEWALS, _OVERLOAD_RENEWALS = 0.8, 0.5, 0.2
 # Gradual onset: _GRADUAL_LOGIT_SD is the sd of the logit of a reading's violation fraction. It applies
 # to a reading of 60 latency limits in which waits decay at a rate of 30 per limit. The sd falls with the
 # length of the reading (exponent _GRADUAL_LENGTH_EFFECT), grows with the decay (exponent
 # _GRADUAL_DECAY_EFFECT), and falls exponentially with the spare utilisation. All constants were fitted by
 # likelihood to queues with 1 to 8 servers, simulated request by request. Service times were a tenth of
-# the limit, and rates 0.9 to 1.1 of the peak.
+# the limit, and rates were 0.9 to 1.1 times the peak.
 _GRADUAL_LOGIT_SD, _GRADUAL_LENGTH_EFFECT, _GRADUAL_DECAY_EFFECT, _GRADUAL_SPARE_EFFECT = (
     2.0,
     0.34,
@@ -269,11 +269,12 @@ def _compute_queue_row(
     decay = onset_shape.slope / steepness + spare
     utilisation = (1.0 - spare / decay) * np.exp(LOG_RATE_OFFSETS)
     if service_decay == inf:
-        fraction = _compute_late_probability(
+        late_fraction = _compute_late_probability(
             utilisation, decay, latency_limit, onset_shape.lead_seconds, seconds
         )
         return _OnsetRow(
-            fraction, _compute_busy_period_correlation(utilisation, decay, latency_limit, seconds)
+            late_fraction,
+            _compute_busy_period_correlation(utilisation, decay, latency_limit, seconds),
         )
     nodes, weights = np.polynomial.legendre.leggauss(_SERVICE_TIME_POINTS)
     served_shares = (nodes + 1.0) / 2.0  # service time as a share of the limit
@@ -284,7 +285,7 @@ def _compute_queue_row(
         )
         for served_share in served_shares
     ]
-    fraction = np.minimum(np.exp(-service_decay) + weights @ np.array(wait_probabilities), 1.0)
+    late_fraction = np.minimum(np.exp(-service_decay) + weights @ np.array(wait_probabilities), 1.0)
     spare_decay = np.clip(decay * (1.0 - utilisation), 0.0, 14.0)
     logit_sd = (
         _GRADUAL_LOGIT_SD
@@ -294,7 +295,7 @@ def _compute_queue_row(
     logit_sd = np.minimum(
         logit_sd * np.exp(-_GRADUAL_SPARE_EFFECT * (spare_decay - spare)), logit_normal.MAX_LOGIT_SD
     )
-    return _OnsetRow(fraction, logit_sd=logit_sd)
+    return _OnsetRow(late_fraction, logit_sd=logit_sd)
 
 
 def _solve_spare_at_peak(allowed_share: float, service_decay: float) -> tuple[float, float]:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 # Pseudo-count for the fraction of correct responses in overload, and for servers without a peak.
 _OVERLOAD_PRECISION = 3.0
 _OUTLIER_SHARE = 0.01  # fraction of readings that fit none of the shapes
-# Weight of an overload that fits none of the shapes, as a multiple of the expected violation fraction.
+# Prior probability of an overload of unknown extent, divided by the expected violation fraction.
 _ODD_OVERLOAD_WEIGHT = 0.8
 _FRACTION_MARGIN = 1e-9  # minimum distance of fractions and correlations from 0 and 1
 
@@ -440,12 +440,12 @@ def _add_columns(weights: Array, log_likelihoods: Array, offset: int) -> Array:
         log_likelihoods[:, :, -1:],
         out=summed_columns[:, :, :reach_start],
     )
-    reversed_table = log_likelihoods[
+    reversed_columns = log_likelihoods[
         :, :, max(first_column - reach_end + 1, 0) : max(first_column - reach_start + 1, 0)
     ][:, :, ::-1]
     np.add(
         weights[:, :, reach_start:reach_end],
-        reversed_table,
+        reversed_columns,
         out=summed_columns[:, :, reach_start:reach_end],
     )
     np.add(

@@ -51,7 +51,7 @@ class CounterReader:
 
     @property
     def is_cheap(self) -> bool:
-        """True if reading takes almost no CPU time, because no command is run on the server's host."""
+        """True if reading the counters takes almost no CPU time, because no command runs on the host."""
         return self._connection is not None or (
             self._query.is_local_only and not self._uses_only_command
         )

@@ -42,8 +42,8 @@ SAMPLED_FILES = (
     "/sys/fs/cgroup/memory/memory.limit_in_bytes",
     "/sys/fs/cgroup/memory/memory.stat",
 )
-SS_COMMAND = "ss -ltnH"  # also the key of the command's output among the texts of a sample
-# Lists established connections; also the key of the command's output among the texts of a sample.
+# Commands that list sockets. In a sample, each command is also the key of its output.
+SS_COMMAND = "ss -ltnH"
 CONNECTIONS_COMMAND = "ss -tnH state established"
 _LINK_SPEED_PATTERN = re.compile(r"^/sys/class/net/([^/]+)/speed$")
 _UNLIMITED_BYTES = 1 << 60  # without a limit, cgroup v1 shows nearly 2⁶³ bytes

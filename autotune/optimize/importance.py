@@ -166,7 +166,7 @@ def _iterate_parameter_covariances(surrogate: SurrogateModel) -> Iterator[tuple[
 
 
 def build_model_view(surrogate: SurrogateModel) -> ModelView:
-    """Return the model's results about the parameters, for records and reports."""
+    """Return the model's estimates of the parameters' effects, for records and reports."""
     best_point = surrogate.observations.points[surrogate.find_best_index()]
     effects, sds = compute_effects(surrogate), compute_effect_sds(surrogate)
     return ModelView(

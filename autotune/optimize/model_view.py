@@ -54,7 +54,7 @@ class ModelSlice:
 
 @dataclass(frozen=True)
 class ModelView:
-    """The model's results about the parameters.
+    """The model's estimates of the parameters' effects.
 
     - ``pairs``: the strongest interactions
     - ``edges``: ranges that may need to be wider

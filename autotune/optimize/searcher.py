@@ -213,7 +213,7 @@ class Searcher:
         return PosteriorPeaks(peaks, float(np.sqrt(surrogate.log_peak_model.noise_variance)))
 
     def build_model_view(self, drift: StudyDrift = EMPTY_DRIFT) -> ModelView:
-        """Return the model's results about the parameters, for reports (see
+        """Return the model's estimates of the parameters' effects, for reports (see
         `importance.build_model_view`).
         """
         return build_model_view(self.fit_surrogate(drift))

@@ -120,7 +120,7 @@ def find_trial(state: State, trial_name: str) -> Trial:
         if trial_name not in sides:
             side_names = [side for side in ("baseline", "best") if side in sides]
             raise AutotuneError(
-                f"no configuration of this study is its {trial_name}",
+                f"this study has no {trial_name} configuration",
                 hint=_format_configuration_names(state, side_names),
             )
         return sides[trial_name].trial
@@ -196,7 +196,7 @@ def _check_digests(trial: Trial, directory: Path, content_by_path: FileContents)
 def format_parameter_diff(
     before: Trial, after: Trial, declared_parameters: DeclaredParameters = NO_DECLARED_PARAMETERS
 ) -> str:
-    """Return the settings that differ and have an effect in ``after``, as diff lines."""
+    """Return diff lines for the settings of ``after`` that have an effect and differ from ``before``."""
     diff_lines = []
     for change in list_setting_changes(
         before.effective_settings, after.effective_settings, declared_parameters

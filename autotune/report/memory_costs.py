@@ -25,7 +25,7 @@ MIN_SHOWN_BYTES = 1_000_000  # smaller changes are shown as zero
 
 @dataclass(frozen=True)
 class MemoryCosts:
-    """Changes of memory in bytes, summed over all hosts. A change that is ``None`` or missing is
+    """Changes in memory use in bytes, summed over all hosts. A change that is ``None`` or missing is
     unknown.
 
     - ``modelled``: the change of the maximum use that the memory rules allow, from baseline to best.

@@ -388,7 +388,7 @@ def list_setting_changes(
     after: Settings,
     declared_parameters: DeclaredParameters = NO_DECLARED_PARAMETERS,
 ) -> tuple[SettingChange, ...]:
-    """Return the settings that differ and have an effect in ``after``."""
+    """Return the settings of ``after`` that have an effect and differ from ``before``."""
     return tuple(
         SettingChange(
             name, before.get(name), value, find_parameter(name, after, declared_parameters)

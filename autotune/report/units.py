@@ -85,7 +85,7 @@ class RequestUnits:
         return f"[{fmt.format_rate(low)}, {fmt.format_rate(high)}]"
 
     def format_change(self, ratio: float, baseline: float) -> str:
-        """Return the change from the peak ``baseline`` to ``ratio`` times that peak, as text."""
+        """Return the text for a peak that is ``ratio`` times the peak ``baseline``."""
         return fmt.format_change(ratio)
 
     def build_gain(self, gain: Gain, baseline: float) -> GainFigures:

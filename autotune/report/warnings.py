@@ -258,7 +258,8 @@ def _warn_of_unchecked_pages(view: StudyFigures) -> Iterator[StudyWarning]:
             len(pages),
             0,
             f"responses of {format_count(len(pages), 'rarely requested page')} were not compared, "
-            f"because they were incorrect before the first trial, such as {page_name} ({reason})",
+            f"because they were already incorrect before the first trial, for example "
+            f"{page_name} ({reason})",
         )
 
 

@@ -68,7 +68,7 @@ class Parameter:
 
     A number has ``choices``, or the inclusive bounds ``low`` and ``high``. Any other parameter has
     ``choices``, such as true and false for a switch. ``stock`` is the distribution's default.
-    ``recommended`` is the value that documentation or common guides recommend. ``published`` maps
+    ``recommended`` is the value recommended by documentation or common guides. ``published`` maps
     roles to the best value in published measurements of a multi-tier stack. ``when`` lists sibling
     parameters, and the values that they must have for this parameter to take effect. ``built_in``
     is true if the available choices depend on the program's build; each choice is validated before
@@ -137,7 +137,7 @@ def with_guidance(
     """Return ``parameters`` with the advice of tuning guides.
 
     ``capacity`` and ``small`` list the parameters with effect ``CAPACITY`` and ``SMALL``, each with the
-    direction that guides recommend (``backlog+``). ``safe`` maps parameter names to safe ranges.
+    recommended direction (``backlog+``). ``safe`` maps parameter names to safe ranges.
     ``decides`` maps each load trait to the parameters that the trait makes decisive. Parameters in
     neither ``capacity`` nor ``small`` are cosmetic.
     """

@@ -168,7 +168,7 @@ class CounterQuery:
     find_socket: Callable[[Placement], str] | None = None
 
 
-# For servers whose counters only a command can query, because their port serves only clients.
+# For servers whose port serves only clients. Their counters can be read only by a command.
 build_command_query = partial(
     CounterQuery,
     request=b"",

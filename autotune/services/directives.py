@@ -397,8 +397,8 @@ def render_edits(text: str, replacements: Iterable[tuple[int, int, str]]) -> str
         literal = _escape_text(text[position:start])
         bare_literal = literal.rstrip("{")
         if braces := literal[len(bare_literal) :]:
-            # Braces directly before a variable would become part of the variable's syntax, so an
-            # expression writes the braces.
+            # Literal braces directly before a variable would become part of the variable's syntax, so
+            # a template expression outputs them.
             literal = f'{bare_literal}{{{{ "{braces}" }}}}'
         fragments += [literal, template_text]
         position = end

@@ -102,8 +102,8 @@ class Catalogue:
         return tuple(service for service in self.services if service.role is role)
 
     def list_by_name(self, service_name: str) -> tuple[Service, ...]:
-        """Return the services with this name. A program with several functions has several services
-        with the same name.
+        """Return the services with this name. A program with several roles, such as Apache, is
+        declared as several services with the same name.
         """
         return tuple(service for service in self.services if service.name == service_name)
 

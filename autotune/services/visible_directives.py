@@ -45,15 +45,15 @@ def _parse_no_options(_: tuple[Word, ...]) -> Iterable[Directive]:
 class VisibleDirectives:
     """The directives of a service whose arguments may be shown.
 
-    ``parse_directives`` parses the service's files. ``names`` are the visible directives, and
-    ``is_visible`` accepts further directives. ``blocks`` are the blocks that contain directives; if
-    ``blocks`` is empty, all blocks contain directives. Any other block contains a table, whose keys are
-    data and stay hidden. If ``ignores_case`` is true, names are compared without regard to case. If
-    ``hides_unknown_names`` is true, the names of other directives are hidden too, because the file
-    contains code or its syntax is unknown. ``reads`` are directives that are read but never edited,
-    such as addresses. ``writes`` are names and whole lines that edits of other directives add. In
-    units, ``parse_options`` parses the words of a command, and ``visible_variables`` matches the
-    environment variables that are visible.
+    ``parse_directives`` parses the service's files. ``names`` are the names of visible directives,
+    and ``is_visible`` returns true for other directives that are visible too. ``blocks`` are the blocks
+    that contain directives; if ``blocks`` is empty, all blocks contain directives. Any other block
+    contains a table, whose keys are data and stay hidden. If ``ignores_case`` is true, names are
+    compared without regard to case. If ``hides_unknown_names`` is true, the names of other directives
+    are hidden too, because the file contains code or its syntax is unknown. ``reads`` are directives
+    that are read but never edited, such as addresses. ``writes`` are names and whole lines that edits
+    of other directives add. In units, ``parse_options`` parses the words of a command, and
+    ``visible_variables`` matches the environment variables that are visible.
     """
 
     parse_directives: DirectiveParser

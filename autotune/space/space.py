@@ -384,8 +384,8 @@ def build_space(
     named_facts = collect_rule_facts(target, facts)
     vocabulary = RuleVocabulary(target, by_name, named_facts)
     order_rules = [vocabulary.build_rules(c) for c in list_order_rules(target, by_name)]
-    # The baseline from a user's files may break rules about order, because the software itself corrects
-    # the values.
+    # The baseline from a user's files may violate ordering rules, such as a minimum below a maximum,
+    # because the software itself corrects such values.
     accepted_rules = [rules for rules in order_rules if _keeps_user_files(target, rules)]
     bound_rules = [vocabulary.build_rules(c) for c in list_derived_bounds(dimensions)]
     rules = _build_target_rules(file, vocabulary)

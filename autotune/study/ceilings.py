@@ -186,7 +186,7 @@ def _find_closed_generator(host: Transport, *, allow_unpaced: bool) -> ClosedLoo
         else ""
     )
     raise LoadError(
-        f"{host.name} has no closed-loop generator: {', '.join(generators)}",
+        f"none of these closed-loop generators is installed on {host.name}: {', '.join(generators)}",
         hint=f"install {packages} on {host.name}{alternative_text}",
     )
 

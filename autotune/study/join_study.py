@@ -139,7 +139,7 @@ def prepare_joining_beds(
             "\n".join(
                 [f"the stack differs from the stack of study {study.name}:", *difference_lines]
             ),
-            hint="make the hosts equal: `autotune check TARGET --beds all` shows the differences",
+            hint="make the hosts identical: `autotune check TARGET --beds all` shows the differences",
         )
     return environment
 

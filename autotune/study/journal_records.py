@@ -282,7 +282,7 @@ class TransferredConfigurations:
 
 @dataclass(frozen=True)
 class RecordedModel:
-    """The model's results about the parameters, recorded after the search."""
+    """The model's estimates of the parameters' effects, recorded after the search."""
 
     view: ModelView
 

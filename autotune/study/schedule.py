@@ -433,10 +433,10 @@ def _plan_reference(
     # A rough trial is short, and drift is small compared with its uncertainty.
     rough_count = sum(t.peak is not None and t.peak.is_rough for t in later_trials)
     full_count = len(later_trials) - pruned_count - rough_count
-    weighted_count = (
+    weighted_trial_count = (
         full_count + pruned_count / PRUNED_TRIALS_DIVISOR + ROUGH_TRIAL_SHARE * rough_count
     )
-    if weighted_count < REFERENCE_INTERVAL_TRIALS:
+    if weighted_trial_count < REFERENCE_INTERVAL_TRIALS:
         return None
     missing_count = MIN_REFERENCES - len(reference_trials)
     if not _can_measure_references(state, budget, elapsed_seconds, missing_count):

@@ -122,7 +122,7 @@ class StudyStore:
     ) -> None:
         """Record the start of a session; ``beds`` contains the names of its test beds, if any.
 
-        ``budget`` is the budget of a resumed study, which may have changed.
+        ``budget`` is the budget of a resumed study, because a study may be resumed with a new budget.
         """
         self._record_event(
             "session",
@@ -322,7 +322,7 @@ class StudyStore:
         )
 
     def record_model(self, view: ModelView) -> None:
-        """Record the model's results about the parameters after the search."""
+        """Record the model's estimates of the parameters' effects after the search."""
         self._record_event("model", view=encode(view))
 
     def record_reversal_costs(self, trial: Trial, costs: Mapping[str, ReversalCost]) -> None:

@@ -90,14 +90,14 @@ class ServiceParameter(TargetModel):
     file: Annotated[str, Field(pattern=FILE_PATTERN)] | None = None
     """File that contains the line. Default: the first file under `files:`."""
     recommended: Scalar | None = None
-    """Value that guides recommend."""
+    """Value recommended by tuning guides."""
     source: Text = "the target"
     """Source of the recommendation."""
     effect: Literal["capacity", "small", "cosmetic"] = "capacity"
     """Expected effect on the capacity. The search starts with parameters marked
     `capacity`, which have a large effect."""
     direction: Literal["", "+", "-"] = ""
-    """Direction in which guides recommend changing the value."""
+    """Direction of the change that tuning guides recommend."""
     safe: tuple[Scalar, Scalar] | None = None
     """Range that guides consider safe."""
     on_demand: StrictBoolean = False

@@ -41,9 +41,9 @@ class Expect(TargetModel):
     )
     """Headers, each with text that its value must contain. Case does not matter."""
     body: TextList = ()
-    """Text, or a list of texts, that the body must contain. Reference responses are not used then."""
+    """String, or a list of strings, that the body must contain. Reference responses are not used then."""
     not_body: TextList = ()
-    """Text, or a list of texts, that the body must not contain."""
+    """String, or a list of strings, that the body must not contain."""
     min_bytes: Annotated[Bytes, PositiveValidator] | None = None
     """Smallest size of the body, such as `10KB`."""
 

@@ -41,14 +41,14 @@ EXAMPLES_BY_KIND = {
 
 def parse_duration(text: object) -> float:
     """Return the seconds in a text such as ``50ms``, ``3 s``, ``45m`` or ``2h``. Raises ValueError
-    without a unit.
+    if the unit is missing.
     """
     return _parse_quantity(text, "a duration")
 
 
 def parse_size(text: object) -> int:
     """Return the bytes in a text such as ``64MB``, ``30 MB`` or ``2GB`` (powers of 1024). Raises
-    ValueError without a unit.
+    ValueError if the unit is missing.
     """
     return round(_parse_quantity(text, "a size"))
 

@@ -220,7 +220,7 @@ class _HostKeyPolicy:
         (self.host, self.name, self.principal, self.files) = (host, name, principal, files)
 
     def missing_host_key(self, client: SSHClient, hostname: str, key: PKey) -> None:
-        """Accept a host certificate from a known authority. Without one, check the host key like ssh."""
+        """Accept a host certificate from a known authority. Otherwise, check the host key as ssh does."""
         offered_key, known_keys = HostKey(key.get_name(), key.get_base64()), self.find_known_keys()
         certificate = parse_certificate(key.public_blob.key_blob) if key.public_blob else None
         reason = ""

@@ -110,8 +110,8 @@ def check_host_key(
         raise HostKeyRejected(
             f"{host}: the host key of {address} has changed. Expected {expected_key.key.kind}"
             f" {expected_key.key.fingerprint} ({expected_key.path}:{expected_key.line}), got"
-            f" {offered_key.kind} {offered_key.fingerprint}. Another machine may intercept the"
-            " connection",
+            f" {offered_key.kind} {offered_key.fingerprint}. Another machine may be intercepting"
+            " the connection",
             hint="if the host was reinstalled and the new fingerprint is correct:"
             f" {forget_command} && {format_accept_command(address, offered_key, expected_key.path)}",
         )

@@ -71,10 +71,10 @@ def run_on_all(
 
 @contextmanager
 def _defer_signals() -> Iterator[list[int]]:
-    """Collect termination signals within the ``with`` block, and raise the first signal after the
-    block.
+    """Defer termination signals until the ``with`` block ends, and then raise the first deferred
+    signal.
 
-    In other threads than the main thread, no signals are collected.
+    In other threads than the main thread, no signals are deferred.
     """
     pending_signals: list[int] = []
     handlers = {}

@@ -95,20 +95,20 @@ class MarkedStream:
     def add_output(self, piece: bytes) -> None:
         """Append the next bytes of the stream, and split them at the markers."""
         if not self.started:
-            piece = self._find_start(piece)
+            piece = self._find_start_mark(piece)
         if self.ended:
             self.after += piece[: max(0, _MAX_PREAMBLE_BYTES - len(self.after))]
         elif self.started:
-            self._find_end(piece)
+            self._find_end_mark(piece)
 
-    def _find_start(self, piece: bytes) -> bytes:
+    def _find_start_mark(self, piece: bytes) -> bytes:
         before, mark, output_after_mark = (bytes(self.before) + piece).partition(self._start)
         self.started = bool(mark)
         # Limit memory use, because a profile may print endlessly.
         self.before[:] = before[-_MAX_PREAMBLE_BYTES:]
         return output_after_mark
 
-    def _find_end(self, piece: bytes) -> None:
+    def _find_end_mark(self, piece: bytes) -> None:
         search_start = max(0, len(self.output) - len(self._end))
         self.output += piece
         end_position = self.output.find(self._end, search_start)

@@ -118,7 +118,7 @@ def _types(part: dict[str, Any]) -> Iterator[str]:
 
 
 def _plural(kind: str) -> str:
-    for noun in ("mapping", "whole number", "text"):
+    for noun in ("mapping", "whole number", "string"):
         kind = re.sub(rf"^(\[?{noun})\b", r"\1s", kind)
     return kind
 
@@ -147,14 +147,15 @@ def _text(part: dict[str, Any]) -> str:
         if pattern == rf"^\s*{quantities.AMOUNT_REGEX}\s*({names})\s*$":
             return text
     if pattern in (None, field_types.TEXT_PATTERN, field_types.ARGUMENT_PATTERN):
-        return "text"
-    return field_types.PATTERN_DESCRIPTIONS.get(pattern, "text")
+        return "string"
+    return field_types.PATTERN_DESCRIPTIONS.get(pattern, "string")
 
 
 def _named(kind: str) -> str:
-    return {"boolean": "`true` or `false`", "integer": "whole number", "string": "text"}.get(
-        kind, kind
-    )
+    return {
+        "boolean": "`true` or `false`",
+        "integer": "whole number",
+    }.get(kind, kind)
 
 
 def _bounds(part: dict[str, Any]) -> str:

@@ -377,7 +377,7 @@ function filterTrials() {
 
 const SHOWN = [drawLatency, drawImportance], FOLDED = [drawProgress, drawReadings, drawSlices, drawHosts];
 
-// The page handles events between two charts, so that it stays responsive.
+// Yield to the event loop after each chart, so that the page stays responsive.
 async function drawAll() {
   for (const chart of by("more").open ? [...SHOWN, ...FOLDED] : SHOWN) {
     chart();

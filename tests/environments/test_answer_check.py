@@ -74,7 +74,7 @@ def test_untouched_hosts_are_asked_before_anything_is_deployed(
 def test_a_site_of_error_pages_is_refused(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     check = check_of(monkeypatch, lambda _: answer(ERROR_PAGES[name]))
     with pytest.raises(
-        AutotuneError, match=r"returns an incorrect response before the first trial.*error page"
+        AutotuneError, match=r"returned an incorrect response before the first trial.*error page"
     ) as refused:
         check.learn_references()
     assert "expect" in (refused.value.hint or "")

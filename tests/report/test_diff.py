@@ -121,7 +121,7 @@ def test_files_that_were_lost_or_changed_since_are_not_handed_out(
 
 
 def test_a_study_without_a_best(study: Callable[[str], Study]) -> None:
-    with pytest.raises(AutotuneError, match="no configuration of this study is its best") as caught:
+    with pytest.raises(AutotuneError, match="this study has no best configuration") as caught:
         format_diff(study("unmeetable"))
     assert caught.value.hint == "expected one of: baseline, 0 to 3"
 

@@ -272,8 +272,8 @@ def test_pages_without_a_reference_are_named() -> None:
     assert state.reference_count == 1
     warning = found(state)["pages-not-checked"]
     assert warning.text == (
-        "responses of 1 rarely requested page were not compared, because they were incorrect before the "
-        "first trial, such as /gone (status 404)"
+        "responses of 1 rarely requested page were not compared, because they were already incorrect "
+        "before the first trial, for example /gone (status 404)"
     )
 
 

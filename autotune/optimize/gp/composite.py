@@ -1,12 +1,12 @@
 """A grey-box model: the capacity of each part of a stack (a service instance), and the soft minimum of
 these capacities.
 
-A stack sustains no more than its narrowest part. If the capacities of all parts are measured, a trial
-shows a parameter's effect on a part even if another part is the narrowest. The method is Bayesian
+A stack sustains no more than its bottleneck. If the capacities of all parts are measured, a trial
+shows a parameter's effect on a part even if another part is the bottleneck. The method is Bayesian
 optimisation of composite functions (Astudillo & Frazier, 2019). The capacity of each part is modelled
 by an additive Gaussian process over the parameters of its tiers. Parameters of other tiers that a
 request occupies at the same time get a smaller prior variance. The peak is measured far more precisely
-than the capacity of any part, and therefore refines the capacity of the narrowest part. A small process
+than the capacity of any part, and therefore refines the capacity of the bottleneck. A small process
 over all parameters models what the parts do not explain, so that a wrong capacity does little harm.
 """
 
@@ -43,7 +43,7 @@ PREDICTION_DRAWS = 48
 # example, a cache with fewer misses reduces the load on the database.
 RELATED_VARIANCE = 0.25
 RESIDUAL_PRIORS = ProcessPriors(effect_size=0.06, noise_sd=0.05)
-# A part is rarely the narrowest, so its parameters show no effect in most trials. A typical effect
+# A part is rarely the bottleneck, so its parameters show no effect in most trials. A typical effect
 # learned from such trials would shrink until no untried setting seemed worth a trial.
 CAPACITY_PRIORS = ProcessPriors(effect_size=0.2, noise_sd=0.1, scale_width=1.0)
 MIN_COMPARED_TRIALS = 6  # minimum number of trials for a search for outliers
@@ -298,7 +298,7 @@ def _refine_capacity(
     """Return the model of a part, refined by log capacities that peaks imply.
 
     ``inferred_capacities`` contains these log capacities and their variances. A part that was never the
-    narrowest part keeps its ``fitted_model``.
+    bottleneck keeps its ``fitted_model``.
     """
     if np.isinf(inferred_capacities[1]).all():
         return fitted_model

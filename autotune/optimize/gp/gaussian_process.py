@@ -343,7 +343,7 @@ class _FitProblem:
         self.common_covariance = (LEVEL_VARIANCE + shared_sds @ shared_sds.T)[self.pair_indices]
         self.diagonal_columns = np.flatnonzero(self.pair_multiplicities == 1.0)
         self.identity = np.eye(len(points))
-        # Means and sds of the priors on the entries of θ after the amplitudes.
+        # Means and sds of the priors on the entries of θ that follow the amplitudes.
         self.prior_means = np.array(
             [2 * np.log(priors.effect_size), np.log(0.1), 2 * np.log(priors.noise_sd)]
         )
@@ -368,8 +368,8 @@ class _FitProblem:
         ]
 
     def read_optimum(self, theta: Array) -> tuple[Array, Array]:
-        """Return the relative amplitude of each parameter, and the entries of θ after the
-        amplitudes.
+        """Return the relative amplitude of each parameter, and the entries of θ that follow
+        the amplitudes.
         """
         relative_amplitudes = np.full(self.parameter_count, PRIOR_MODE_LOG_AMPLITUDE)
         relative_amplitudes[self.axes] = theta[: len(self.axes)]

@@ -250,7 +250,7 @@ def apply_moves(
 
     ``length`` is a fraction of a range. Without ``length``, a move multiplies the value by
     ``LONG_STEP_FACTOR``, or crosses a quarter of a range that is not logarithmic. No move leaves the
-    range. A move stops at the bound that guides recommend. A move that starts at that bound may pass
+    range. A move stops at the recommended bound. A move that starts at that bound may pass
     the bound, because the diagnosis recommends the move for this stack.
     """
     point = history.start.copy()
@@ -271,7 +271,7 @@ def apply_moves(
 def _count_levels_left(axis: GridAxis, level: int, direction: int) -> int:
     """Return the number of levels from ``level`` to the next bound in ``direction``.
 
-    The next bound is the bound that guides recommend or, beyond that bound, the end of the range.
+    The next bound is the recommended bound or, beyond that bound, the end of the range.
     """
     low, high = axis.safe_levels
     if direction > 0:

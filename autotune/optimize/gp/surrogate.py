@@ -275,8 +275,8 @@ def compute_log_values(values: Sequence[float]) -> Any:
     """
     if all(value > 0 for value in values):
         return np.array([log(value) for value in values])
-    upper_half = np.sort(np.array(values))[len(values) // 2 :]
-    return np.array(values) * 0.15 / max(float(upper_half.std()), 1e-12)
+    upper_half_values = np.sort(np.array(values))[len(values) // 2 :]
+    return np.array(values) * 0.15 / max(float(upper_half_values.std()), 1e-12)
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,7 @@ EVENT_PARAMETERS = (
             ),
             build_mpm_option(
                 "MaxRequestWorkers",
-                "Maximum number of concurrent requests: the number of all threads.",
+                "Maximum number of concurrent requests, which is the total number of threads.",
                 low=5,
                 high=32_000,
                 stock=150,

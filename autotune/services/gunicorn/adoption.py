@@ -279,7 +279,7 @@ def _find_config_path(file_tree: FileTree, config: Config, unit: str) -> str:
 
 
 def _explain_unread_config(file_tree: FileTree, config: Config, unit: str) -> str:
-    """Return why a configuration file may set unknown values, or an empty string."""
+    """Return why the values in a configuration file may be unknown; empty if they are known."""
     path = _find_config_path(file_tree, config, unit)
     file_content = file_tree.files.get(file_tree.resolve(path))
     if file_content is None:

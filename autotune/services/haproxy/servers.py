@@ -1,4 +1,4 @@
-"""The states of HAProxy's servers, and the time in which health checks notice a recovery."""
+"""The states of HAProxy's servers, and how long health checks take to notice a recovery."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
     command = unit_environment.expand_command(host.tree, UNIT_NAME)
     main_file = [MAIN_FILE, *unit_environment.find_option_values(command, "-c")][-1]
     if "-p" in command or not main_file.startswith("/"):
-        yield f"nginx is not tuned: the command of {UNIT_NAME} sets another directory"
+        yield f"nginx is not tuned: the command of {UNIT_NAME} sets -p, or a relative path with -c"
         return
     config = read_host_config(host.tree, main_file)
     backends = _list_backends(config)

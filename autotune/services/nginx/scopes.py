@@ -139,7 +139,7 @@ def limit_to_port(tunable: Tunable, config: Config, port: int) -> Tunable:
         reason = f"only a `{deeper_lines[0].block}` sets `{directive_name}`"
     lines_in_servers: list[PlacedDirective] = [line for lines in server_lines for line in lines]
     effective_lines = lines_in_servers or http_lines or deeper_lines
-    effective_ids = {id(line) for line in effective_lines}
+    effective_line_ids = {id(line) for line in effective_lines}
     earlier_filter = tunable.is_considered
     if effective_lines and not reason and not any(map(earlier_filter, effective_lines)):
         reason = (
@@ -148,7 +148,7 @@ def limit_to_port(tunable: Tunable, config: Config, port: int) -> Tunable:
     return replace(
         tunable,
         skip_reason=tunable.skip_reason or reason,
-        is_considered=lambda placed: id(placed) in effective_ids and earlier_filter(placed),
+        is_considered=lambda placed: id(placed) in effective_line_ids and earlier_filter(placed),
     )
 
 

@@ -34,7 +34,7 @@ build_ip_setting = partial(at_once, source=IP_DOCS)
 # limits are searched only on demand.
 PARAMETERS = with_guidance((
     on_restart("net.core.somaxconn",
-        "Maximum number of connections that wait to be accepted, for all servers.",
+        "Upper limit for the accept queue of each listening socket, in connections.",
         low=128, high=65535, log=True, stock=4096, recommended=65535, source=NET_DOCS),
     at_once("net.core.netdev_max_backlog", "Maximum number of received packets that wait for a CPU.",
         low=250, high=100_000, log=True, stock=1000, recommended=5000, source=NET_DOCS),
