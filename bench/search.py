@@ -29,10 +29,10 @@ of the gap between the best preset and the optimum is closed. ``80 %`` is the sh
 
 The sampler `engineer` changes settings that the diagnosis points to, in steps of a quarter of a range,
 and then changes one parameter at a time. `ofat` always changes one parameter at a time. `near` changes
-one to four random parameters. `tpe-own` is TPE, but chooses the configuration with the best
-measurement. `flaml` requires FLAML. Each row except the first ends with the mean difference to the
-regrets of the first row, paired by study, and half the width of a 90 % interval. The samplers were developed with
-seeds below 1000, so the benchmark uses other seeds.
+one to four random parameters. `tpe-own` is TPE, but chooses the configuration with the best measurement.
+`flaml` requires FLAML. Each row except the first ends with the mean difference to the regrets of the
+first row, paired by study, and half the width of a 90 % interval. The samplers were developed with seeds
+below 1000, so the benchmark uses other seeds.
 """
 
 from __future__ import annotations
