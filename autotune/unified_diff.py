@@ -5,12 +5,14 @@ from __future__ import annotations
 import difflib
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from autotune import config_text
 
 FileContents = Mapping[str, bytes]
+Line = TypeVar("Line", bound=Hashable)
 MAX_COMPARISONS = 3_000_000  # a second; two files of 1,000 different lines take 2,000
 MIN_PRUNED_LINES = 200  # as in `difflib`
 NO_NEWLINE_MARK = "\\ No newline at end of file\n"
@@ -97,18 +99,23 @@ def find_hunks(
     shown_old, shown_new = split_lines(shown_before), split_lines(shown_after)
     if (len(old), len(new)) != (len(shown_old), len(shown_new)):
         return None
+    line_ids = {line: line_id for line_id, line in enumerate(dict.fromkeys((*old, *new)))}
+    old_ids, new_ids = ([line_ids[line] for line in lines] for lines in (old, new))
     hunks = tuple(
         Hunk(first + 1, tuple(shown_old[first:last]), tuple(shown_new[start:end]))
-        for first, last, start, end in _list_differences(old, new)
+        for first, last, start, end in _list_differences(old_ids, new_ids)
     )
     texts = (line for hunk in hunks for line in (*hunk.removed, *hunk.added))
     return hunks if all(map(config_text.is_utf8, texts)) else None
 
 
 def _list_differences(
-    old: Sequence[str], new: Sequence[str]
+    old: Sequence[int], new: Sequence[int]
 ) -> Iterator[tuple[int, int, int, int]]:
-    """Yield the ranges of lines that differ: start and end in the old file and in the new file."""
+    """Yield the ranges of lines that differ: start and end in the old file and in the new file.
+
+    Each line is given as a number. Equal lines have equal numbers.
+    """
     prefix_length = 0
     while prefix_length < min(len(old), len(new)) and old[prefix_length] == new[prefix_length]:
         prefix_length += 1
@@ -133,14 +140,14 @@ def _list_differences(
             )
 
 
-class _BoundedMatcher(difflib.SequenceMatcher[str]):
+class _BoundedMatcher(difflib.SequenceMatcher[Line]):
     """A comparison that stops after `MAX_COMPARISONS` comparisons of lines.
 
     The time of a comparison may grow with the cube of the number of lines. Files that repeat the same
     lines thousands of times could take days.
     """
 
-    def __init__(self, old: Sequence[str], new: Sequence[str], *, autojunk: bool = True) -> None:
+    def __init__(self, old: Sequence[Line], new: Sequence[Line], *, autojunk: bool = True) -> None:
         super().__init__(None, old, new, autojunk)
         self.comparison_count, self._old = 0, old
         # The base class ignores lines that make up more than 1 % of a long file.

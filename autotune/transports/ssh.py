@@ -335,7 +335,9 @@ class SshTransport:
         try:
             yield channel
         finally:
-            channel.close()
+            # The connection may be lost. That must not replace the error of the command.
+            with contextlib.suppress(SSHException, EOFError, OSError):
+                channel.close()
             if extra_connection is not None:
                 self._extra_connections.append(extra_connection)
 

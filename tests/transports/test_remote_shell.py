@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from paramiko import Channel
 
 from autotune.transports.base import HostUnreachable
 from autotune.transports.remote_shell import MarkedStream, OutputMarks, build_shell_script
@@ -182,4 +183,25 @@ def test_a_host_without_any_session_has_a_hint(tmp_path: Path) -> None:
         with pytest.raises(HostUnreachable, match="refused to open a session") as raised:
             transport.run(["true"])
         assert "MaxSessions" in str(raised.value.hint)
+        transport.close()
+
+
+@pytest.mark.stack
+def test_a_connection_that_is_lost_as_a_command_ends_replaces_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """paramiko raises an EOFError if the message that closes the channel cannot be sent."""
+    close = Channel.close
+
+    def close_and_fail(channel: Channel) -> None:
+        close(channel)
+        raise EOFError
+
+    with ssh_server(tmp_path) as host:
+        transport = SshTransport(host)
+        monkeypatch.setattr(Channel, "close", close_and_fail)
+        assert transport.run(["echo", "out"]).stdout == "out\n"
+        with pytest.raises(HostUnreachable, match="did not finish within 1 s"):
+            transport.run(["sleep", "60"], timeout=1.0)
+        monkeypatch.undo()
         transport.close()
