@@ -16,6 +16,16 @@ class ExitCode:
     details: str = ""
 
 
+# Errors of code that reads a study's records or database, if someone else has written invalid content.
+INVALID_CONTENT_ERRORS = (
+    LookupError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    ArithmeticError,
+    AssertionError,
+    RecursionError,
+)
 OPERATIONAL_EXIT_CODE = 1
 USAGE_EXIT_CODE = 2
 INVALID_TARGET_EXIT_CODE = 3
@@ -157,3 +167,8 @@ def join_errors(
 
 class RenderError(AutotuneError):
     """A template is missing or broken, or uses a value that does not exist."""
+
+
+def describe_invalid_content(error: Exception) -> str:
+    """Return the type of one of ``INVALID_CONTENT_ERRORS``, and the start of its message."""
+    return f"{type(error).__name__}: {str(error)[:200]}"

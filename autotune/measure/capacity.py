@@ -306,11 +306,10 @@ class PeakSearch:
         min_step = (
             _MIN_SECOND_STEP_UP * 2.0 ** (pass_count - 2) if pass_count > 1 else LOG_RATE_STEP
         )
-        if self._may_be_rough and len(passed_rates) > 1:
-            return best_log_rate + _STEEP_LOG_STEP * (2.0 if len(passed_rates) > 3 else 1.0)
-        median_log_rate = self.summary.quantile(0.5)
-        step = max(median_log_rate - best_log_rate, min_step)
-        return best_log_rate + min(step, max_step)
+        if self._may_be_rough and pass_count > 1:
+            return best_log_rate + _STEEP_LOG_STEP * (2.0 if pass_count > 3 else 1.0)
+        step_to_median = self.summary.quantile(0.5) - best_log_rate
+        return best_log_rate + min(max(step_to_median, min_step), max_step)
 
     @property
     def _may_be_rough(self) -> bool:

@@ -241,8 +241,7 @@ def parse_stream(output: str, owners: ProcessOwners) -> StreamResult:
                 samples.append(build_sample(text_by_path, owners))
     cpu_seconds = sum(int(m) * 60 + float(s) for m, s in _CPU_TIME_PATTERN.findall(times))
     file_texts = {
-        name: "\n".join(line[1:] for line in split_lines(output))
-        for name, output in _split_files(logs)
+        name: "\n".join(line[1:] for line in split_lines(text)) for name, text in _split_files(logs)
     }
     return StreamResult(tuple(samples), cpu_seconds, file_texts)
 

@@ -16,7 +16,7 @@ from optuna.storages import RDBStorage
 from sqlalchemy.exc import SQLAlchemyError
 
 from autotune import foreign_files
-from autotune.errors import AutotuneError
+from autotune.errors import INVALID_CONTENT_ERRORS, AutotuneError, describe_invalid_content
 from autotune.foreign_files import ForeignFileError
 from autotune.sqlite_schema import TRUSTED_SCHEMA_PRAGMA, find_active_object
 from autotune.study_argument import format_study_argument
@@ -140,16 +140,8 @@ def translate_content_errors(path: Path) -> Iterator[None]:
     """
     try:
         yield
-    except (
-        LookupError,
-        TypeError,
-        ValueError,
-        AttributeError,
-        ArithmeticError,
-        AssertionError,
-        RecursionError,
-    ) as error:
-        reason = f"{type(error).__name__}: {str(error)[:200]}"
+    except INVALID_CONTENT_ERRORS as error:
+        reason = describe_invalid_content(error)
         raise AutotuneError(
             f"{path} contains invalid trials ({reason})",
             hint=f"remove the database: `autotune resume {format_study_argument(path.parent)}` rebuilds "

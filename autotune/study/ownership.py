@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from autotune import account_key, durable_files, foreign_files
-from autotune.errors import AutotuneError
+from autotune.errors import INVALID_CONTENT_ERRORS, AutotuneError, describe_invalid_content
 from autotune.study import journal
 from autotune.study.directory import EVENTS_FILE
 from autotune.study_argument import format_study_argument
@@ -74,18 +74,10 @@ def guard_foreign_records(study: Path) -> Iterator[None]:
     """Raise AutotuneError instead of a traceback for invalid records in someone else's study."""
     try:
         yield
-    except (
-        LookupError,
-        TypeError,
-        ValueError,
-        AttributeError,
-        ArithmeticError,
-        AssertionError,
-        RecursionError,
-    ) as error:
+    except INVALID_CONTENT_ERRORS as error:
         if is_own_study(study):
             raise
-        reason = f"{type(error).__name__}: {str(error)[:200]}"
+        reason = describe_invalid_content(error)
         raise AutotuneError(
             f"invalid records in study {study.name} ({reason}): it is damaged, or another version of "
             "autotune wrote it",

@@ -148,20 +148,18 @@ def parse_option_table(output: str) -> Settings:
         for name, value in option_rows
         if value not in _UNSET_NUMBERS
     }
-    if printed_values.get("query_cache_type") == "OFF":
-        printed_values["query_cache_size"] = "0"
-    return {
-        p.name: convert_unit(p, printed_values[p.name])
-        for p in PARAMETERS
-        if p.name in printed_values
-    }
+    return _convert_values(printed_values)
 
 
 def parse_effective(output: str) -> Settings:
     """Return the values of global variables, in the units of the parameters."""
-    printed_values = parse_rows(output)
+    return _convert_values(parse_rows(output))
+
+
+def _convert_values(printed_values: Mapping[str, str]) -> Settings:
+    """Return the values of the parameters in their units. A disabled query cache has no size."""
     if printed_values.get("query_cache_type") == "OFF":
-        printed_values["query_cache_size"] = "0"
+        printed_values = {**printed_values, "query_cache_size": "0"}
     return {
         p.name: convert_unit(p, printed_values[p.name])
         for p in PARAMETERS
