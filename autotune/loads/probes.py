@@ -43,7 +43,7 @@ for config in config.*; do
     number=${{config#config.}}
     (
         sleep "$(awk -v n="$number" -v gap="$gap" 'BEGIN {{ print (n - 1) * gap }}')"
-        exec timeout --kill-after=1 "$bound" curl --config "$config" >"marks.$number" 2>>errors
+        exec timeout --kill-after=1 "$bound" curl --disable --config "$config" >"marks.$number" 2>>errors
     ) </dev/null &
 done
 wait

@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from sqlite3 import SQLITE_FULL
 from typing import Any
+from urllib.parse import quote
 
 from optuna.exceptions import StorageInternalError
 from optuna.storages import RDBStorage
@@ -82,7 +83,8 @@ def open_sqlite(path: Path) -> Iterator[RDBStorage]:
 
     connections = ConnectionTracker(*SQLITE_PRAGMAS, check=check_schema)
     try:
-        url = f"sqlite:///{path.resolve()}"
+        # SQLAlchemy decodes `%` in a path and cuts it at `?`. Optuna formats `{`.
+        url = f"sqlite:///{quote(str(path.resolve()))}"
         storage = RDBStorage(url, engine_kwargs={"pool_events": connections.pool_events})
         yield storage
         storage.remove_session()

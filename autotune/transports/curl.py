@@ -104,8 +104,9 @@ def send_request(
         timeout = DEFAULT_TIMEOUT_SECONDS if isinstance(request, str) else request.timeout
     url = request if isinstance(request, str) else request.url
     argv: Argv = (
+        # `--disable` must be the first option. A .curlrc on the host could change the request.
         # Other accounts on the host can read the command line, but not standard input.
-        "curl", "--config", "-", "--silent", "--show-error", "--globoff", "--noproxy", "*",
+        "curl", "--disable", "--config", "-", "--silent", "--show-error", "--globoff", "--noproxy", "*",
         "--max-time", f"{timeout:g}",
         "--write-out", r"\n%{http_code} %{time_total} %{redirect_url}",
         *(() if isinstance(request, str) else build_arguments(request)), url,

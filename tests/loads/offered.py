@@ -89,7 +89,7 @@ def _begin(argv: Argv, first: int) -> tuple[float, Argv]:
 
 def _of_program(argv: Argv, text: bytes | None, begins: float) -> Iterator[Offered]:
     name = next((name for name in PROGRAMS if name in argv), None)
-    if "curl --config" in argv[2]:
+    if "curl --disable --config" in argv[2]:
         name = "curl"
     assert name is not None, argv
     rate, requests, seconds = globals()[f"_{name}"](argv, text)

@@ -35,7 +35,7 @@ class Host(Recorder):
         self, argv: Argv, *, input: bytes | None = None, timeout: float = 30.0
     ) -> CommandResult:
         done = super().run(argv, input=input, timeout=timeout)
-        return replace(done, stdout="curl" if "curl --config" in argv[2] else WRK)
+        return replace(done, stdout="curl" if "curl --disable --config" in argv[2] else WRK)
 
 
 def measure(

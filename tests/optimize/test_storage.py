@@ -52,6 +52,18 @@ def test_commits_do_not_wait_for_the_disk(tmp_path: Path) -> None:
         assert other.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
+@pytest.mark.parametrize(
+    "name", ["what?", "a?mode=memory", "{SCHEMA_VERSION}", "50%", "%41", "#1", "ä b"]
+)
+def test_a_database_is_in_its_directory_whatever_its_name(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    with open_sqlite(tmp_path / name / "study.db") as storage:
+        optuna.create_study(storage=storage, study_name="s")
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    with closing(sqlite3.connect(tmp_path / name / "study.db")) as other:
+        assert other.execute("SELECT study_name FROM studies").fetchall() == [("s",)]
+
+
 def test_each_connection_is_closed_with_its_block(tmp_path: Path) -> None:
     before = set(databases.OPEN)
     with open_sqlite(tmp_path / "study.db") as storage:

@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 
 import pytest
 
@@ -62,6 +63,17 @@ def test_an_answer(url: str, path: str, status: int, body: bytes) -> None:
     assert isinstance(got, CurlAnswer)
     assert (got.status, got.body, got.ok) == (status, body, status == 200)
     assert got.seconds > 0
+
+
+def test_a_curlrc_of_the_account_changes_no_request(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".curlrc").write_text('output = "/dev/null"\nproxy = "127.0.0.1:1"\n')
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("CURL_HOME", str(tmp_path))
+    got = send_request(LocalTransport(), f"{url}/200", PATIENCE)
+    assert isinstance(got, CurlAnswer)
+    assert got.body == b"found 100\n\nof 100"
 
 
 def test_what_is_sent_is_in_no_command_line(url: str, monkeypatch: pytest.MonkeyPatch) -> None:

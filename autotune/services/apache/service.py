@@ -167,7 +167,10 @@ def build_status_command(placement: Placement, *pages: str) -> Argv:
     urls = (f"http://{placement.listen}/server-{page}" for page in pages)
     return (
         placement.programs["curl"],
+        "--disable",  # a .curlrc on the host could change the request
         "-sS",
+        "--noproxy",
+        "*",
         "--max-time",
         "5",
         "-H",

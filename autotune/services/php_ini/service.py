@@ -98,7 +98,7 @@ chmod 755 "$place" && printf %s "$1" >"$place/status.php" || exit
 _FASTCGI_SCRIPT = f'{_TEMP_SCRIPT}\n"$3" -n -r "$2" -- "$4" "$place/status.php"'
 # Sends a request to Apache under a host name that no site uses (templates/apache/mod_php.conf.j2).
 _HTTP_SCRIPT = f"""{_TEMP_SCRIPT}
-"$2" -sS --max-time 5 -H "Host: php.autotune.internal" "http://$3/${{place##*/}}/status.php"
+"$2" --disable -sS --noproxy "*" --max-time 5 -H "Host: php.autotune.internal" "http://$3/${{place##*/}}/status.php"
 """
 
 
