@@ -480,7 +480,7 @@ class Deployment(Fleet):
         """Fill the store and the empty caches. Return true if all empty caches were filled."""
         if not self._loads_data:
             return False
-        # Before the first deployment, a store may be empty even if its unit needs no action.
+        # Before the first deployment, a store may be empty even if its unit needs no restart.
         started_instances = [
             instance
             for instance in desired.instances

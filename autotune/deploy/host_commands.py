@@ -54,7 +54,7 @@ exit 0
 _EXCLUSIVE_STEP = "alone || exit"
 # The rule allows `sh` only without arguments, because commands arrive on standard input.
 SUDOERS_RULE = 'ALL=(root) NOPASSWD: /usr/bin/sh ""'
-_EXCLUSIVE_WAIT_SECONDS = 100.0  # longest wait of `alone`
+_EXCLUSIVE_WAIT_SECONDS = 100.0  # limit for the wait of `alone`
 # Notices of a wait show these functions with their unit, and other functions with a description.
 _ACTION_COMMANDS = frozenset({"stop", "restart", "reload", "enable", "disable", "reread"})
 _COMMAND_DESCRIPTIONS = {

@@ -142,12 +142,12 @@ class LoadHosts(ManagedHosts):
             self.unlock(restored=True)
             raise lock_errors[0]
         self._lease.start()
-        prepare_results = self.run_on_hosts(
+        preparation_results = self.run_on_hosts(
             self._list_locked_names(),
             lambda host: _adjust_kernel_values(host, sysctl_names, compute_values),
         )
-        self._note_lines(prepare_results.results)
-        for host_name, error in {**errors, **prepare_results.errors}.items():
+        self._note_lines(preparation_results.results)
+        for host_name, error in {**errors, **preparation_results.errors}.items():
             self._note(f"{host_name} generates load without changed kernel values: {error.message}")
 
 
@@ -206,7 +206,7 @@ def _select_orphaned_backup(host: ManagedHost) -> _OrphanedBackup:
 
 
 def _exclude_later_changes(host: ManagedHost) -> None:
-    """If another machine has restored the host, limit the host's backup to values that the study set.
+    """If another machine has restored the host, keep only this study's settings in its backup.
 
     The restore has removed the host's own record. Raises AutotuneError if another study has changed
     the host.
@@ -285,14 +285,14 @@ def restore_hosts(
                 _exclude_later_changes(host)
 
     try:
-        prepare_results = run_on_all(transports.values(), prepare)
-        prepared_hosts = [hosts[name] for name in prepare_results.results]
+        preparation_results = run_on_all(transports.values(), prepare)
+        prepared_hosts = [hosts[name] for name in preparation_results.results]
         restore_results = restore_in_order([host for host in prepared_hosts if host.lock.is_locked])
     finally:
         run_on_all([h for h in hosts.values() if h.lock.is_locked], lambda host: host.lock.unlock())
     errors = {
         **_find_missing_hosts(store, transports),
-        **prepare_results.errors,
+        **preparation_results.errors,
         **restore_results.errors,
     }
     # A killed tuner may not have reported the copies that it saved.

@@ -53,9 +53,9 @@ def roll_back_hosts(
         host.stage(state, plan)
         return _HostRollback(state, plan, tuple(refusals))
 
-    prepare_results = hosts.run_on_hosts(actions, prepare)
-    errors = dict(prepare_results.errors)
-    rollbacks_by_host = prepare_results.results
+    preparation_results = hosts.run_on_hosts(actions, prepare)
+    errors = dict(preparation_results.errors)
+    rollbacks_by_host = preparation_results.results
     starts = {name: rollback.state.starts for name, rollback in rollbacks_by_host.items()}
     for step in split_into_steps(
         {name: rollback.plan for name, rollback in rollbacks_by_host.items()}, starts

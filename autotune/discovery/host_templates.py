@@ -187,7 +187,7 @@ def _list_untuned(
 
 
 def _read_host(file: TargetFile, transport: Transport) -> DiscoveredHost:
-    """Read a host, and return it under its name in the target."""
+    """Read a host of the target with its effective values."""
     host_name = transport.name
     ssh_host = SshHost(host_name, file.target.hosts[host_name].address)
     host = read_host(transport, ssh_host, catalogue_of(file.target))

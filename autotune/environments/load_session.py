@@ -56,7 +56,7 @@ WINDOWS_PER_SECOND = 0.4  # maximum warm-up windows per second of an evaluation'
 # measurement, and SEARCH_SD applies during the search. Repeated measurements differ by at least 5 %
 # (`estimate.MEASUREMENT_LOG_SD`), so more precision does not help the search.
 CLAIM_SD, SEARCH_SD = 0.03, 0.05
-# The sd at which a measurement ends if the peak is a multiple of the incumbent's peak. About 90 % of the
+# A measurement ends at this sd if the peak is several times the incumbent's. About 90 % of the
 # estimates are then within 20 % of the true peak. The leaders are measured again in the finals and the
 # proof.
 ROUGH_SD = 0.13

@@ -14,7 +14,7 @@ from autotune.space.dimension import is_deployment_choice
 from autotune.study.study_state import Trial
 from autotune.target.messages import format_value, is_same_value
 
-# Numbers, and words without quotes, braces and shell metacharacters.
+# Numbers, and words that contain no quotes, braces or shell metacharacters.
 ORDINARY_TEXT_PATTERN = re.compile(r"[\w.][\w:.,@\\ /-]*|-?[0-9]+( -?[0-9]+)*", re.ASCII)
 
 

@@ -126,7 +126,7 @@ class AnswerInspection:
 
 @dataclass(frozen=True)
 class AnswerValidator:
-    """Validates sampled responses to ``pages``, which is empty if the load's requests are unknown."""
+    """Validates sampled responses. ``pages`` is empty if the load's requests are unknown."""
 
     pages: tuple[LoadPage, ...]
 

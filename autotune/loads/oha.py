@@ -56,7 +56,7 @@ MIN_HELD_LIMITS = (
 )
 MIN_OPEN_CONNECTIONS = 16
 MAX_PATHS = 10_000
-TIMER_GRACE_SECONDS = 0.02  # oha notices requests that become due at the end one timer tick late
+TIMER_GRACE_SECONDS = 0.02  # oha sends the last requests one timer tick late
 _SQLITE_MARK = "<autotune sqlite>"
 _SQLITE_HEADER = b"SQLite format 3\0"
 # Arguments: the command to run. oha before 1.9 has a different JSON option, and accepts only whole

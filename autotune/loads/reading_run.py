@@ -106,7 +106,7 @@ def take_reading(
             return replace(ramp_result, truncated=True)
     if sample := _plan_sample(validator, request, spec, earlier_inspection):
         requests_per_iteration, sample_rate = load.requests_per_iteration, sample.command.max_rate
-        # If the correct body is known, the small sample does not reduce the load, unless the total
+        # If the correct body is known, the few sampled requests are added to the load, unless the total
         # would exceed the maximum rate.
         rate = (
             spec.rate

@@ -125,7 +125,7 @@ _SETTLED_LIMITS: Final = 20.0
 _SETTLED_VIOLATIONS: Final = 8.0
 # The load time of a search suffices for at least this many long readings.
 _MIN_LONG_READINGS: Final = 6
-_LOG_STEP_DOWN: Final = 0.2  # log step below the first failed rate if no rate has passed
+_LOG_STEP_DOWN: Final = 0.2  # downward step of the log rate until a rate passes
 _MAX_STEP_DOWN: Final = log(5.0)  # log step down if probably no rate meets the objective
 _EARLY_PRUNE_READINGS: Final = 2  # readings before a configuration is compared with the incumbent
 # If the sd of the log peak is this multiple of one reading's noise, a further reading would reduce the

@@ -53,7 +53,7 @@ def build_prior_noise_weights() -> Array:
     scatter of the readings determines the noise.
 
     With flat weights over the logarithm of the sd, the mean of a few normal readings gets Student's t
-    interval. Student's t interval is correct for any noise (Jeffreys 1961).
+    interval. Student's t interval is correct for any noise level (Jeffreys 1961).
     """
     score = (np.log(NOISE_SDS) - np.log(_PRIOR_NOISE_SD)) / np.log(_PRIOR_NOISE_FACTOR)
     weights = np.exp(-0.5 * score**2)

@@ -44,7 +44,7 @@ class ObjectiveScale:
         """
         return exp(max(-_MAX_EXPONENT, min(_MAX_EXPONENT, self.log_score(value))))
 
-    def value_for(self, score: float) -> float:
+    def convert_score_to_value(self, score: float) -> float:
         """Return the value whose score is ``score``."""
         linear_score = self._sign * (log(score) - self._offset)
         if not self.compares_ratios:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 # Pseudo-count for the fraction of correct responses in overload, and for servers without a peak.
 _OVERLOAD_PRECISION = 3.0
 _OUTLIER_SHARE = 0.01  # fraction of readings that fit none of the shapes
-# Prior probability of an overload of unknown extent, divided by the expected violation fraction.
+# Prior probability of an overload of unknown size, divided by the expected violation fraction.
 _ODD_OVERLOAD_WEIGHT = 0.8
 _FRACTION_MARGIN = 1e-9  # minimum distance of fractions and correlations from 0 and 1
 
@@ -131,7 +131,7 @@ def _build_beta_table(fraction: Array, correlation: Array) -> _BetaTable:
 def _build_independent_terms(expected_onset: onset.Onset) -> tuple[Array, _BetaTable]:
     """Return the terms of the likelihood that do not depend on counts.
 
-    The first term is, for each shape and offset, the weight of an overload of unknown extent. The second
+    The first term is, for each shape and offset, the weight of an overload of unknown size. The second
     term contains the distributions of the violation fraction for shapes without a gradual onset.
     """
     is_unknown = np.isnan(expected_onset.violation_fraction)

@@ -274,8 +274,8 @@ class Ablation:
             random_half = frozenset(
                 self._rng.permutation(list(removable_names))[:half_size].tolist()
             )
-            # Measure both halves: an error in the winner's log peak affects both equally, and cancels
-            # out.
+            # Measure both halves of the changes: an error in the winner's peak affects both equally,
+            # and cancels out.
             self._measure_set(random_half)
             self._measure_set(frozenset(removable_names) - random_half)
 

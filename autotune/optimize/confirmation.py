@@ -130,7 +130,7 @@ class _PairMean:
         for _ in range(BISECTION_STEPS):
             middle_log_ratio = (low_log_ratio + high_log_ratio) / 2
             mean_distribution = NormalDist(middle_log_ratio, self.error)
-            # Given a mean above the limit, would a mean as high as this one be unlikely?
+            # If the true mean were above the limit, would this observed mean be unlikely?
             if (1.0 - mean_distribution.cdf(self.mean)) < 0.5 * (
                 1.0 - mean_distribution.cdf(claim_limit)
             ):

@@ -23,8 +23,9 @@ DECIDED_PROBABILITY = 0.95  # two configurations need no further comparison at t
 def pool_peaks(
     first_peaks: Mapping[int, Estimate], repeats: Mapping[int, Sequence[Estimate]]
 ) -> dict[int, Estimate]:
-    """Return the pooled peaks of the trials with ``repeats``, or of all trials without repeats, the
-    highest peak first.
+    """Return the pooled peaks of the trials with ``repeats``, the highest peak first.
+
+    Without repeats, the result contains all trials.
     """
     estimates = {
         trial: Estimate.pool([estimate, *repeats.get(trial, ())])

@@ -134,7 +134,7 @@ class ValueUnits:
 
     def from_peak(self, peak: float) -> float:
         assert self.scale is not None  # no peak exists before the first value
-        return self.scale.value_for(peak)
+        return self.scale.convert_score_to_value(peak)
 
     def round_value(self, number: float) -> float:
         return float(f"{number:.8g}")

@@ -73,7 +73,7 @@ class RunningService:
     ``role`` is the service's role in the deployment. ``tls`` is true if ``port`` uses TLS; a port
     without TLS is preferred. ``hostname`` is the host name of a site that the service serves.
     ``restart_loss`` describes the data that a restart loses, or is empty. ``unit`` is set only if
-    the systemd unit or its main file differs from Debian's.
+    the name of the systemd unit or the service's main file differs from Debian's.
     """
 
     key: str

@@ -367,17 +367,17 @@ class WorkerPool:
         """Return the evidence that no worker is free, and its confidence, which is 0 if a worker
         may be free.
         """
-        kept_connections = activity.counters.get(KEEPALIVE_WORKERS, 0.0)
+        idle_connections = activity.counters.get(KEEPALIVE_WORKERS, 0.0)
         if activity.queued_fraction < MIN_QUEUED_FRACTION:
             return "", 0.0
         if self.log_complaint[0] in activity.log_complaints:
             return f"“{self.log_complaint[1]}” in its log", REPORTED
         if self.answers_queries and activity.unanswered_queries:
             return f"none free to report its state, {activity.unanswered_queries} times,", MEASURED
-        if activity.accepted_when_queued + kept_connections >= BUSY_FRACTION * running_workers:
+        if activity.accepted_when_queued + idle_connections >= BUSY_FRACTION * running_workers:
             keepalive_text = (
-                f" and {kept_connections:.0f} held by idle keep-alive connections"
-                if kept_connections
+                f" and {idle_connections:.0f} held by idle keep-alive connections"
+                if idle_connections
                 else ""
             )
             return f"{round(activity.accepted_when_queued, 1):g} busy{keepalive_text}", MEASURED

@@ -120,7 +120,7 @@ def get_drop_in_path(unit: str) -> str:
 
 
 def find_exec_start(file_tree: FileTree, unit: str) -> tuple[str, Directive] | None:
-    """Return the file that contains a unit's effective command, and this command. The file is the last
+    """Return the path of the file with a unit's effective command, and the command. The file is the last
     drop-in with a command, or else the unit's own file.
     """
     for path in reversed(list_unit_files(file_tree, unit)):

@@ -40,8 +40,9 @@ DEPLOYMENT_PARAMETER = Parameter(
 class Dimension:
     """A parameter of the space: ``name`` is ``tier.service.parameter``.
 
-    ``baseline`` is the parameter's value in the baseline. Either ``low`` and ``high`` are numbers
-    (inclusive) or ``choices`` is not empty. The parameter has no effect unless ``conditions`` are met.
+    ``baseline`` is the parameter's value in the baseline configuration. Either ``low`` and ``high``
+    are numbers (inclusive) or ``choices`` is not empty. The parameter has no effect unless
+    ``conditions`` are met.
     ``advised`` is the value that a published tuning tool computes for these hosts, or else
     ``recommended``. ``expression`` computes a derived value from full names in base units.
     ``safe_range`` is the part of the range that guides do not warn against.
@@ -116,9 +117,9 @@ class Dimension:
         """Return the expression of the value that the software uses instead of a special value; ``None``
         if the parameter has no special values.
         """
-        prefix = self.name.removesuffix(self.parameter.name)
+        name_prefix = self.name.removesuffix(self.parameter.name)
         replacements = tuple(
-            (float(value) * self.unit_factor, qualify_names(parse_expression(text), prefix))
+            (float(value) * self.unit_factor, qualify_names(parse_expression(text), name_prefix))
             for value, text in self.parameter.special_values.items()
         )
         return EffectiveValue(self.name, replacements) if replacements else None

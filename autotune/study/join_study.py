@@ -1,4 +1,4 @@
-"""Create a study in a shared database, or join a study with test beds on this machine."""
+"""Create a study in a shared database, or add the test beds of this machine to an existing study."""
 
 from __future__ import annotations
 

@@ -66,8 +66,8 @@ MAX_RESERVE_SHARE = 0.45
 # the budget allows a short search and the minimum number of pairs.
 USUAL_MEASUREMENTS = 12
 MIN_MEASUREMENT_SECONDS = 15.0  # a shorter measurement is too imprecise
-# Seconds for the minimum number of pairs and one block of changes. MIN_PROOF_SECONDS are always
-# reserved, up to MAX_PROOF_SHARE of the time budget.
+# Seconds that the minimum number of pairs and the measurement of one block of changes need.
+# MIN_PROOF_SECONDS are always reserved, up to MAX_PROOF_SHARE of the time budget.
 MIN_PROOF_SECONDS = (2 * confirmation.MIN_PAIRS + 1) * MIN_MEASUREMENT_SECONDS
 MAX_PROOF_SHARE = 0.6
 # A measurement may be shortened to the average duration of a trial, divided by this number.

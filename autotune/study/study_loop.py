@@ -62,8 +62,7 @@ from autotune.target.messages import format_count
 from autotune.target.model import Budget
 
 NextStep = tuple[ScheduleStep, Trial | None]
-# Expected difference between a peak and an earlier measurement of the configuration, as the sd of the
-# logarithm.
+# Expected difference between two measurements of the same configuration, as the sd of the logarithm.
 REPEAT_LOG_SD = 0.10
 # The search stops if the probability of a gain of at least MIN_RELEVANT_GAIN is below STOP_PROBABILITY.
 STOP_PROBABILITY = 0.05

@@ -190,7 +190,7 @@ def load_yaml(
 
     ``description`` names the expected content in messages, and ``start_hint`` explains how to create
     such a file. With ``foreign``, other users may be able to write to the file's directory, so no link
-    is followed. Raises ForeignFileError, or TargetError (file:line:column) if the file is not a mapping.
+    is followed. Raises TargetError (file:line:column) if the file is not a mapping, and ForeignFileError.
     """
     text = read_text(path, description, start_hint, foreign=foreign)
     tree = _TreeBuilder(path, text)

@@ -18,8 +18,8 @@ DEFAULT_MAX_DESCRIPTORS = 1_048_576  # Linux's default for fs.nr_open
 
 # The output consists of `name value` lines. The limits of all enclosing control groups apply, so
 # the script reads every level. Version 2 of control groups uses one tree; version 1 uses one tree
-# per resource. In a container, the visible tree starts at the container's group. Units ($1 is `unit`)
-# share only the outermost control group with this login.
+# per resource. In a container, the visible tree starts at the container's group. If $1 is `unit`, the
+# unit and this login have only the root control group in common.
 _FACTS_SCRIPT = r"""
 exec 2>/dev/null
 of=$1
@@ -166,7 +166,7 @@ _STATE_REASONS = {
 
 @dataclass(frozen=True)
 class KernelValues:
-    """Kernel values by name. ``unsettable`` maps settings that cannot be changed to the reason."""
+    """Kernel values by name. ``unsettable`` maps each setting that cannot be changed to the reason why."""
 
     values: dict[str, str] = field(default_factory=dict)
     unsettable: dict[str, str] = field(default_factory=dict)

@@ -53,8 +53,8 @@ NO_TRIAL = -1  # trial number for `collect_observations` if no trial is being su
 
 # minimum number of observations for a search for contradicted observations
 MIN_COMPARED_OBSERVATIONS = 8
-# A disturbance hides at most a third of a peak. A configuration below two thirds of its prediction is
-# worse for a reason that the other trials do not show.
+# A disturbance lowers a measured peak by at most a third. A configuration below two thirds of its
+# prediction is worse for a reason that the other trials do not show.
 MAX_HIDDEN_GAIN = log(1.5)
 MIN_RELEVANT_GAIN = 0.01  # smallest gain worth searching for, as a log ratio
 IMPROVEMENT_DRAWS = 200

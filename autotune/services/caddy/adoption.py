@@ -279,7 +279,7 @@ def _explain_untuned(option_name: str, proxies: Sequence[Block]) -> str:
 VISIBLE_DIRECTIVES = VisibleDirectives(
     syntax.parse_directives,
     frozenset((*(option.name for option in PROXY_OPTIONS), "keepalive", syntax.OPTIONS)),
-    # Blocks that are not listed, such as `header` and `map`, contain names and values of the site.
+    # Blocks that are not listed, such as `header` and `map`, contain names of the site, not directives.
     blocks=frozenset(
         (
             syntax.OPTIONS,

@@ -27,7 +27,7 @@ _INFO_PATTERNS = {
 
 
 def find_stats_socket(placement: Placement) -> str:
-    """Return the path of the stats socket, or its name in the working directory."""
+    """Return the path of the stats socket. A relative path starts at the working directory."""
     return placement.adopted_address or placement.choose("haproxy.sock", "/run/haproxy/admin.sock")
 
 

@@ -242,7 +242,7 @@ def _list_listen_tunables(config: Config) -> Iterator[Tunable]:
         ("reuseport", FLAG, False, " reuseport", tcp_listen_lines),
         ("http2", FLAG, False, " http2", tls_listen_lines),
     ):
-        end_by_address = {
+        directive_end_by_address = {
             scopes.normalize_address(p.words[0]): p.end_position for p in eligible_listens
         }
         reason = f"`listen` already sets `{name}`" if name in listen_options else ""
@@ -252,7 +252,7 @@ def _list_listen_tunables(config: Config) -> Iterator[Tunable]:
             notation,
             (),
             skip_reason=reason if eligible_listens else "",
-            insertion=DirectiveInsertion(default, [*end_by_address.values()], text_before),
+            insertion=DirectiveInsertion(default, [*directive_end_by_address.values()], text_before),
         )
 
 
