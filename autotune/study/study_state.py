@@ -345,7 +345,7 @@ class State:
         return clamps.find_common_clamps(self.trials)
 
     def limit_space(self, space: SearchSpace) -> SearchSpace:
-        """Return ``space``, limited by the measured process sizes and by the values that hosts clamped."""
+        """Return ``space``, limited by measured process sizes and by the values that hosts clamped."""
         return space.with_measured_memory(self.rss).with_clamps(self.clamps)
 
     @cached_property

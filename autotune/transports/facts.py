@@ -166,7 +166,7 @@ _STATE_REASONS = {
 
 @dataclass(frozen=True)
 class KernelValues:
-    """Kernel values by name. ``unsettable`` maps each setting that cannot be changed to the reason why."""
+    """Kernel values by name. ``unsettable`` maps each setting that cannot be changed to the reason."""
 
     values: dict[str, str] = field(default_factory=dict)
     unsettable: dict[str, str] = field(default_factory=dict)

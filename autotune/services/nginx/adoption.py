@@ -252,7 +252,9 @@ def _list_listen_tunables(config: Config) -> Iterator[Tunable]:
             notation,
             (),
             skip_reason=reason if eligible_listens else "",
-            insertion=DirectiveInsertion(default, [*directive_end_by_address.values()], text_before),
+            insertion=DirectiveInsertion(
+                default, [*directive_end_by_address.values()], text_before
+            ),
         )
 
 
