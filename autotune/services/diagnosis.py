@@ -48,6 +48,10 @@ class Resource(enum.StrEnum):
     DISK = "disk"
     CACHE = "cache"
     GENERATOR = "generator"
+    HANDSHAKES = "handshakes"  # each request comes over a new connection
+    UPSTREAM_HANDSHAKES = (
+        "upstream handshakes"  # each request opens a new connection to the next tier
+    )
     WRONG_ANSWERS = "answers"  # no resource is short, but a host returns wrong responses
 
 
@@ -236,6 +240,11 @@ class Diagnosis:
     refusal_rules: tuple[DiagnosisRule, ...] = ()
     worker_rules: tuple[DiagnosisRule, ...] = ()
     cache_rules: tuple[DiagnosisRule, ...] = ()
+
+
+def parse_parameter(change: str) -> str:
+    """Return the bare name of the parameter in a recommended change, such as ``backlog+``."""
+    return change.partition("=")[0].rstrip("+-")
 
 
 EMPTY_DIAGNOSIS = Diagnosis(counter_query=None, find_log=None, recommended_changes={})
