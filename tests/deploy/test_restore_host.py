@@ -147,6 +147,20 @@ def test_what_others_changed_since_is_kept_aside_and_named(locked: Locked, tmp_p
     assert f"{STATE_DIRECTORY}/overwritten/".replace("/var/lib", str(tmp_path)) in note
 
 
+def test_a_directory_to_which_others_have_added_files_is_kept_and_named(
+    locked: Locked, tmp_path: Path
+) -> None:
+    """`systemctl edit` writes next to a drop-in whose directory autotune has created."""
+    host = locked("study")
+    drop_in = tmp_path / "server.service.d" / "zz-autotune.conf"
+    deploy(host, HostState({str(drop_in): FileState(b"tuned\n")}, {UNIT: True}))
+    (drop_in.parent / "override.conf").write_text("others\n")
+    restore_host(host)
+    assert [path.name for path in drop_in.parent.iterdir()] == ["override.conf"]
+    assert host.notes == [f"here: {drop_in.parent} is kept, because others have added files to it"]
+    assert host.read_backup_copy(BACKUP_FILE) is None
+
+
 def test_what_a_killed_restore_kept_aside_is_named_by_the_next(
     locked: Locked, here: Host, tmp_path: Path
 ) -> None:
