@@ -21,8 +21,24 @@ look_into() { engine container inspect --format "$@"; }
 of_project() { # filter…: prints the IDs of the project's containers, one per line
     engine ps -aq --no-trunc --filter "label=com.docker.compose.project=$project" "$@"
 }
-container() { # prints the ID of the service's only container, or nothing
-    ids=$(of_project --filter "label=com.docker.compose.service=$service") || { echo "$ids"; return 1; }
+# Prints the ID of the service's only container, or nothing. `compose run` creates more containers of the
+# service. Docker Compose marks these with a label, and podman-compose only with a name.
+container() {
+    case $engine in
+        podman) mark='{{index .Labels "com.docker.compose.oneoff"}}' ;;
+        *) mark='{{.Label "com.docker.compose.oneoff"}}' ;;
+    esac
+    listed=$(engine ps -a --no-trunc --filter "label=com.docker.compose.project=$project" \
+        --filter "label=com.docker.compose.service=$service" --format "{{.ID}} {{.Names}} $mark") || {
+        echo "$listed"
+        return 1
+    }
+    ids=$(printf '%s\n' "$listed" | while read -r id name oneoff; do
+        case $name/$oneoff in
+            */True | "${project}_${service}_tmp"[0-9]*/* | "$project-$service-tmp"[0-9]*/*) ;;
+            *) [ -z "$id" ] || echo "$id" ;;
+        esac
+    done)
     case $ids in *'
 '*) echo "$project has several containers of $service: scale it to one"; return 1 ;; esac
     printf '%s\n' "$ids"

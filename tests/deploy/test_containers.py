@@ -133,6 +133,20 @@ packed {UNIT} /etc/nginx | wc -c"""
     assert 64 * 2**20 < int(printed.stdout) < 96 * 2**20
 
 
+@pytest.mark.parametrize("engine", ["docker", "podman"])
+def test_a_container_of_a_single_command_is_not_that_of_the_service(engine: str) -> None:
+    """`docker compose run` and `podman-compose run` label their containers with the service, too."""
+    script = f"""{SERVICE_MANAGER.shell_functions}
+as_owner() {{
+    case "$*" in *--format*) ;; *) printf '%s\\n' 1 2 3; return ;; esac
+    printf '%s\\n' '1 {PROJECT}_web_1 False' '2 {PROJECT}-web-run-9f True' '3 {PROJECT}_web_tmp80 '
+}}
+of_unit {engine}:{PROJECT}:/srv/shop/compose.yaml:web
+container"""
+    printed = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False)
+    assert printed.stdout == "1\n"
+
+
 def test_two_at_once_do_not_meet(tmp_path: Path) -> None:
     file = target(tmp_path)
     facts = {"box": HostFacts(cpus=2, memory=2**32)}
