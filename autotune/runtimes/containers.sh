@@ -94,12 +94,32 @@ nameless() { # container: fails if the container has an anonymous volume, which 
         return 1
     }
 }
+# container: fails if podman-compose would also replace the containers on which this one depends. Before version
+# 1.4, podman-compose ignores --no-deps.
+independent() {
+    [ "$engine" = podman ] || return 0
+    version=$(as_owner podman-compose version 2>&1 | sed -n 's/^podman-compose version:* //p' | head -n 1)
+    case $version in '' | 0.* | 1.[0-3] | 1.[0-3].*) ;; *) return 0 ;; esac
+    needed=$(look_into '{{range .Dependencies}}{{println .}}{{end}}' "$1") || { echo "$needed"; return 1; }
+    ours=" $(of_project | tr '\n' ' ')"
+    for other in $needed; do
+        case $ours in *" $other "*) ;; *) continue ;; esac
+        other=$(look_into '{{.Name}}' "$other")
+        echo "podman-compose $version would also replace container $other, on which $service of $project depends:" \
+            "install podman-compose 1.4 or later"
+        return 1
+    done
+}
 # Only the override may change the container. Otherwise, a service other than the user's would be measured.
 recreate() { # container ID, or nothing
     before=
-    [ -z "$1" ] || { before=$(definition "$1" | cut -d ' ' -f 1-3) && nameless "$1"; } || return
+    [ -z "$1" ] || { before=$(definition "$1" | cut -d ' ' -f 1-3) && nameless "$1" && independent "$1"; } || return
     compose up -d --no-deps --no-build --force-recreate "$service" || return
     id=$(container) && [ -n "$id" ] || { echo "$project has no container of $service: $id"; return 1; }
+    as_due "$id" || {
+        echo "$service of $project was not recreated: other containers may depend on it"
+        return 1
+    }
     after=$(definition "$id" | cut -d ' ' -f 1-3)
     [ -z "$before" ] || [ "$before" = "$after" ] || {
         echo "recreating $service of $project changed more than its files: $before → $after"
