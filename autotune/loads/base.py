@@ -34,6 +34,7 @@ MAX_MADE_FACTOR, MAX_EXTRA_REQUESTS = 2, 10
 # If more than this share of requests failed, the server has certainly failed. Failures that a
 # starved generator may have caused do not count.
 PROVEN_FAILURE_SHARE = 0.05
+ABANDONED_ERROR = "given up"  # requests that a failed session did not send
 FELL_BEHIND_MESSAGE = (
     "the load generator fell behind: give the load host more CPU, or add load hosts"
 )
