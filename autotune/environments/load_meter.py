@@ -190,7 +190,7 @@ class LoadMeter:
     def _find_faults(self) -> dict[str, str]:
         active_instances = self.stack.active_instances(self.read_deployed_settings())
         transports = {h.name: h.transport or LocalTransport(h.name) for h in self.hosts}
-        return find_faulty_instances(active_instances, transports, self.request)
+        return find_faulty_instances(active_instances, transports, self.request, self.load_hosts[0])
 
     def _select_active_hosts(self, settings: Settings) -> tuple[WatchedHost, ...]:
         active_instances = self.stack.active_instances(settings)
