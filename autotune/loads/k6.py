@@ -33,6 +33,7 @@ from autotune.loads.base import (
     find_last_line,
     sort_counts,
 )
+from autotune.loads.workload import check_pauses, sum_pauses
 from autotune.services.base import Argv
 from autotune.strict_parsing import is_ip_address, parse_json, split_lines
 from autotune.target.requests_file import SessionStep, WeightedVisit
@@ -89,6 +90,7 @@ class K6Generator(LoadGenerator):
     http2 = True
 
     def with_visits(self, visits: tuple[WeightedVisit, ...]) -> LoadGenerator:
+        check_pauses(visits)
         return K6Generator(visits)
 
     def list_steps(self, request: Request) -> tuple[tuple[SessionStep, float], ...]:
@@ -105,7 +107,7 @@ class K6Generator(LoadGenerator):
     @property
     def longest_pause(self) -> float:
         """Return the sum of the pauses in the longest visit, in seconds."""
-        return max((sum(step.think for step in v.session_steps) for v in self.visits), default=0.0)
+        return max(map(sum_pauses, self.visits), default=0.0)
 
     def build_processes(
         self, request: Request, spec: LoadSpec, hosts: int = 1
@@ -140,12 +142,12 @@ class K6Generator(LoadGenerator):
             "iterations": iterations,
             "span": round(1000 * spec.seconds),
             "clients": clients,
-            "grace": round(1000 * (spec.timeout + 1)),
+            "grace": round(1000 * (spec.timeout + self.longest_pause + 1)),
             "stride": find_stride(iterations),
             "first": secrets.randbelow(iterations),
             **self.describe_rate(offered_rate),
         }
-        stop_seconds = ceil(spec.seconds + 2 * spec.timeout + START_SECONDS)
+        stop_seconds = ceil(spec.seconds + 2 * spec.timeout + self.longest_pause + START_SECONDS)
         argv, scenario = self._build_run_command(request, spec, scenario_parameters, stop_seconds)
         return LoadProcess(
             argv,
@@ -252,8 +254,13 @@ def describe_requests(request: Request, visits: tuple[WeightedVisit, ...]) -> di
             {
                 "weight": weight,
                 "steps": [
-                    {"path": s.path, "method": s.method, "body": s.body, "think": s.think}
-                    for s in steps
+                    {
+                        "path": step.path,
+                        "method": step.method,
+                        "body": step.body,
+                        "think": step.think if number < len(steps) else 0.0,
+                    }
+                    for number, step in enumerate(steps, 1)
                 ],
             }
             for weight, steps in weighted_steps

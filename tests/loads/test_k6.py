@@ -14,8 +14,9 @@ from autotune.loads.answer_validation import AnswerValidator
 from autotune.loads.base import LoadProcess, LoadResult, LoadSpec
 from autotune.loads.k6 import K6Generator, list_bin_edges
 from autotune.loads.reading_run import take_reading
+from autotune.loads.workload import UnusableWorkload
 from autotune.services.base import Endpoint
-from autotune.target.requests_file import WeightedVisit
+from autotune.target.requests_file import SessionStep, WeightedVisit
 from autotune.transports.local import LocalTransport
 from autotune.transports.request import Request, TlsOptions
 from tests.loads.tls import serving
@@ -140,6 +141,44 @@ def test_no_reading_makes_more_requests_than_ordered(rate: float) -> None:
         assert [len(visit["steps"]) for visit in order["visits"]] == [1, 9]
         made = sum(1 if turn / n * 2 < 1 else 9 for turn in range(n))
         assert process.request_count - 9 < made <= process.request_count
+
+
+PAUSES = WeightedVisit.model_validate(
+    {"session": [{"path": "/a", "think": "2s"}, {"path": "/b", "think": "9s"}]}
+)
+
+
+def test_sessions_have_time_for_their_pauses() -> None:
+    load = K6Generator().with_visits((PAUSES,))
+    assert isinstance(load, K6Generator)
+    spec = LoadSpec(40, 2.0, timeout=0.5)
+    (process,), order = build_order(load, REQUEST, spec)
+    assert [step["think"] for step in order["visits"][0]["steps"]] == [2.0, 0.0]
+    assert order["grace"] >= 1000 * (2.0 + spec.timeout)
+    assert process.stop_seconds > spec.seconds + order["grace"] / 1000
+
+
+def test_pauses_longer_than_a_reading_are_refused() -> None:
+    longer = PAUSES.model_copy(
+        update={"session": (SessionStep(path="/", think="5s"), *PAUSES.session_steps)}
+    )
+    with pytest.raises(UnusableWorkload, match="pauses for 7 s; the maximum is 2 s"):
+        K6Generator().with_visits((PAUSES, longer))
+
+
+@pytest.mark.stack
+@pytest.mark.built
+def test_a_real_k6_makes_all_requests_of_sessions_with_pauses(tmp_path: Path) -> None:
+    spec = LoadSpec(20, 1.0, timeout=0.5, latency_limit=0.25, ramp_seconds=0.0)
+    with serving(tmp_path) as site:
+        for _ in range(10):  # until the machine lets k6 send all in time
+            result = take_reading(
+                K6Generator().with_visits((PAUSES,)), site.request(), spec, LocalTransport(),
+                max_rate=20.0, validator=AnswerValidator(()),
+            )  # fmt: skip
+            if "not sent" not in result.errors:
+                break
+    assert (result.limited, result.errors, result.intended) == (None, {}, 20)
 
 
 @pytest.mark.stack
