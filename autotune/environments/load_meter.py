@@ -85,8 +85,10 @@ class LoadMeter:
         that are not measured.
 
         All hosts are observed. If client ports run out, the reading is repeated once some ports are
-        free.
+        free. If sessions contain pauses, the reading is longer by the longest pause: until then,
+        sessions send only their first requests, so the rate is lower.
         """
+        seconds += self.load.longest_pause
         spec = LoadSpec(rate, seconds, self.timeout, self.slo.limit, ramp_seconds)
         check, total_seconds = self.answer_check, ramp_seconds + seconds
         stack_hosts = self._select_active_hosts(self.read_deployed_settings())

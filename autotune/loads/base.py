@@ -317,6 +317,11 @@ class LoadGenerator(ABC):
         """Return the alternative executables of each program, in the same form as for services."""
         return {self.name: (self.name,)}
 
+    @property
+    def longest_pause(self) -> float:
+        """Return the longest sum of pauses between the requests of a session, in seconds."""
+        return 0.0
+
     def with_visits(self, visits: tuple[WeightedVisit, ...]) -> LoadGenerator:
         """Return this generator with ``visits`` as its load.
 

@@ -74,6 +74,10 @@ class SessionGenerator(LoadGenerator):
     packages = ("httperf",)
     limits = PROCESS_LIMITS
 
+    @property
+    def longest_pause(self) -> float:
+        return max((kind.think_seconds for kind in self.kinds), default=0.0)
+
     def with_visits(self, visits: tuple[WeightedVisit, ...]) -> LoadGenerator:
         """Return the generator with a session for each visit and one request per burst."""
         return SessionGenerator(visits, group_sessions(expand_visits(visits, MAX_SESSIONS)))

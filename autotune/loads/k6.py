@@ -106,7 +106,6 @@ class K6Generator(LoadGenerator):
 
     @property
     def longest_pause(self) -> float:
-        """Return the sum of the pauses in the longest visit, in seconds."""
         return max(map(sum_pauses, self.visits), default=0.0)
 
     def build_processes(
