@@ -76,7 +76,7 @@ UNMEASURED_PEAK_SD = 0.5
 WINDOW_LIMITS = 5.0
 # maximum load time of one peak search if pages are slow
 MAX_SLOW_LOAD_SECONDS = 1200.0
-SETTLED_WINDOWS = 2  # number of windows at the end of a warm-up in which the stack has settled
+SETTLED_WINDOWS = 2  # a warm-up ends after this number of settled windows
 # maximum load time of one peak search
 MAX_LOAD_SECONDS = 60.0
 

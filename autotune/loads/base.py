@@ -102,8 +102,8 @@ class LoadResult:
       ``intended``.
     - ``duration`` (seconds) is the time from the first request to the last response.
     - ``truncated``: the load was cut short or incomplete, after the server had clearly failed.
-    - ``limited``: why the *generator* fell short. The counts of a limited result do not describe
-      the server.
+    - ``limited``: why the *generator* fell short. If the generator limited the load, the counts do not
+      describe the server.
     - ``sizes`` maps body sizes (bytes), or the mean body sizes of processes, to numbers of responses.
       Processes that received an incorrect status are not included.
     - ``looked_at`` and ``wrong``: the number of sampled responses to additional, similar requests,

@@ -95,7 +95,7 @@ class SearchLimits:
 
 
 CapacityVerdict = Literal["measured", "rough", "screened", "limited", "unmeetable", "unsettled"]
-# Value of ``limit`` if the maximum rate limited the load, not the generator.
+# Value of ``limit`` if the load was limited by the maximum rate, not by the generator
 MAX_RATE_KEY = "load.max_rate"
 
 # maximum of the first log step above a passed rate; the maximum doubles after each further pass
@@ -144,7 +144,7 @@ class PeakSearch:
     """The state of a search: the posterior so far and its readings.
 
     ``incumbent`` is the capacity of the best configuration so far. ``is_exploration`` is true if a
-    rough peak suffices even close to the incumbent.
+    rough peak suffices even if it is close to the incumbent's peak.
     """
 
     slo: Slo

@@ -212,8 +212,8 @@ def _build_parameter_columns(view: StudyView) -> ParameterColumns:
 
 
 def _rank_settings(view: StudyView) -> dict[str, tuple[int, int]]:
-    """Return the rank of each setting: changes of the best by cost of reverting, then other settings by
-    importance.
+    """Return the rank of each setting: first the changes of the best configuration by the cost of
+    reverting them, then other settings by importance.
     """
     changed_names = [change.name for change in view.changes]
     ranked_names = [*view.reversal_costs]

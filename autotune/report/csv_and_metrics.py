@@ -30,7 +30,7 @@ def format_csv(view: StudyView, table_name: str) -> str:
     for damaged readings.
 
     The first row contains the headings. Rates are in requests/s, times in seconds. A field without a
-    value is empty. Text that a spreadsheet would read as a formula starts with an apostrophe.
+    value is empty. An apostrophe precedes text that a spreadsheet would read as a formula.
     """
     rows = list(_list_trial_rows(view) if table_name == "trials" else _list_reading_rows(view))
     headings = dict.fromkeys(heading for row in rows for heading in row)

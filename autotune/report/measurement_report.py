@@ -38,10 +38,10 @@ def build_measurement_json(
 
     Peaks are in requests/s or a benchmark's values; ``sd`` is the sd of a peak's logarithm. Each peak
     has a ``ladder``, ``hosts``, a ``bottleneck`` (``null`` if none was found) and ``bindings``, the
-    settings that were changed to satisfy a rule. A step of the ladder counts requests; its rate is in
-    requests/s. Percentiles are in seconds, or ``null`` if too few responses arrived or the reading did
-    not record percentiles. The top-level ``ladder`` sums the ladders of all repeats.
-    ``load_curve.average_host_usage`` describes ``hosts``.
+    settings that were changed to satisfy a rule. The ladder's rates are in requests/s. Percentiles are
+    in seconds, or ``null`` if too few responses arrived or the reading did not record percentiles. The
+    top-level ``ladder`` sums the ladders of all repeats. ``load_curve.average_host_usage`` describes
+    ``hosts``.
     """
     units = select_units(study.target, study.state)
     configuration_trials = [_build_trial_json(trial, study, units) for trial in measurement.trials]

@@ -384,8 +384,9 @@ class Service:
 
     A ``per_deployment`` host service exists once per deployment; see ``for_deployment``. An
     ``isolated_only`` service exists only on runtimes that isolate services from their hosts.
-    ``interpreter`` names the build of the language interpreter (``fpm``), whose settings are a separate
-    service. ``runs_application`` is true if each request occupies a process until the response is sent.
+    ``interpreter`` names the build of the language interpreter (``fpm``), whose settings are tuned as a
+    separate service. ``runs_application`` is true if each request occupies a process until the response
+    is sent.
 
     ``unit_reloads`` is true if a reload of the unit rereads the files, but no signal does.
     ``reload_keeps_processes`` is true if processes survive a reload and reread their files.

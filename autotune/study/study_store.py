@@ -122,7 +122,7 @@ class StudyStore:
     ) -> None:
         """Record the start of a session; ``beds`` contains the names of its test beds, if any.
 
-        ``budget`` is the budget of a resumed study, because a study may be resumed with a new budget.
+        ``budget`` is the new budget of a resumed study.
         """
         self._record_event(
             "session",

@@ -26,7 +26,9 @@ def test_a_higher_score_is_better(scale: ObjectiveScale, one: float, other: floa
 @given(SCALES, VALUES)
 def test_a_score_leads_back_to_its_value(scale: ObjectiveScale, value: float) -> None:
     size = max(abs(scale.reference), abs(value), 1e-6)
-    assert scale.convert_score_to_value(scale.score(value)) == pytest.approx(value, rel=1e-6, abs=1e-6 * size)
+    assert scale.convert_score_to_value(scale.score(value)) == pytest.approx(
+        value, rel=1e-6, abs=1e-6 * size
+    )
 
 
 @given(st.floats(1, 1e6), st.floats(0.02, 1e3))

@@ -26,8 +26,8 @@ from autotune.optimize.gp.surrogate import TrialObservations
 
 Array = npt.NDArray[np.float64]
 
-# Lengths of a move as fractions of the parameter's range. On a logarithmic range from 2 to 512, the
-# first length nearly doubles a value.
+# Lengths of a move as fractions of the parameter's range. On a logarithmic range from 2 to 512, a move
+# of the first length nearly doubles a value.
 STEP_FRACTIONS = (0.1, 0.25)
 LONG_STEP_FACTOR = 3.0  # a long step multiplies a value on a logarithmic range by this factor
 MIN_STEP = 0.05  # fraction of a range; the effect of a shorter move is not measurable
