@@ -209,12 +209,9 @@ class LoadSession:
             self._is_warm = False  # services that were restored may have been restarted
             return FailedEvaluation(error.message)
         record.on_deployed(deploy_result)
-        self._is_warm = self._is_warm and not self._loses_cache(deploy_result.restarted_instances)
-        self._last_rate = 0.0
-        self._recovery = self._recovery.with_deployment()
+        self._forget_readings(deploy_result.restarted_instances)
         self.check_answers(record, is_deployed=True)
         deadline = start_time + request.max_seconds
-        self._errors_seen = False
         try:
             warm_up_result = self._warm_up(request, record, prefilled=deploy_result.prefilled)
             expected_peak = update_expected_peak(request.expected_peak, warm_up_result)
@@ -240,6 +237,12 @@ class LoadSession:
             rss=find_max_rss(readings),
             noise=capacity.noise,
         )
+
+    def _forget_readings(self, restarted_instances: Iterable[str]) -> None:
+        """Reset what the readings before a deployment showed of the stack's state."""
+        self._is_warm = self._is_warm and not self._loses_cache(restarted_instances)
+        self._last_rate, self._errors_seen = 0.0, False
+        self._recovery = self._recovery.with_deployment()
 
     def check_answers(self, record: Recorder, *, is_deployed: bool) -> None:
         """Take and record reference responses if they are due (`StackMeter.begin_measurement`)."""

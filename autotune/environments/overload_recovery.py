@@ -2,9 +2,9 @@
 
 An overload may leave a stack with less capacity than before. For example, clients give up, so a proxy
 closes its connections to the next tier, and the next requests need new TLS handshakes. If the load starts
-suddenly, the CPUs only make handshakes, and the stack stays overloaded at a rate that it sustained before
-(a metastable failure: Bronson et al., HotOS 2021). The load of users rises gradually, so readings with a
-sudden load would show too low a capacity.
+suddenly, the CPUs only make handshakes. The stack stays overloaded at a rate that it sustained before.
+Bronson et al. (HotOS 2021) describe such metastable failures. The load of users rises gradually, so
+readings with a sudden load would show too low a capacity.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from autotune.measure.reading import Reading
 
 # A reading with a larger share of violations is an overload.
 OVERLOAD_SHARE = 0.7
-# The stack did not recover from an overload if the next reading is an overload, too, and its rate is at
-# most this share of a rate that met the SLO before. At higher rates, readings also fail by chance.
+# The stack did not recover if it is still overloaded at this share of a rate that met the SLO before. At
+# higher rates, readings also fail by chance.
 RECOVERED_RATE_SHARE = 0.9
 # rates before a reading, as shares of its rate, and the seconds at each of these rates
 STEP_SHARES, STEP_SECONDS = (0.25, 0.5, 0.75), 1.0
