@@ -336,8 +336,8 @@ def propose_points(
     mean, sd = surrogate.predict_measured()
     # A configuration that was measured several times counts as one leader.
     distinct_rows = find_distinct_indices(observations.points)
-    leading_rows = distinct_rows[select_plausible_rows(mean[distinct_rows], sd[distinct_rows])]
-    leaders = observations.points[leading_rows]
+    leading_rows = select_plausible_rows(mean[distinct_rows], sd[distinct_rows])
+    leaders = observations.points[distinct_rows[leading_rows]]
     tried_points = frozenset(
         point.tobytes() for point in grid.reset_inactive(observations.tried_points)
     )
@@ -350,7 +350,9 @@ def propose_points(
     )
     candidate_pool = _evolve_pool(acquisition, leaders, rng, region)
     candidates, scores = _find_untried_batch(acquisition, candidate_pool, project_points)
-    advised_points, bonuses = _list_advised_points(grid, observations, leading_rows, project_points)
+    advised_points, bonuses = _list_advised_points(
+        grid, observations.merge_repeats(), leading_rows, project_points
+    )
     if len(advised_points):
         candidates = np.vstack([candidates, advised_points])
         scores = np.concatenate([scores, acquisition.compute_score(advised_points) + bonuses])
