@@ -163,9 +163,14 @@ class ServiceManager:
 
 
 def list_differences(desired: HostState, observed: ObservedHost) -> list[str]:
-    """Return the differences from the desired state. Kernel values that do not exist are ignored."""
+    """Return the differences from the desired state. Kernel values that do not exist, and directories
+    to which others have added files, are ignored.
+    """
+    shared_directories = list_shared_directories(desired, observed)
     differing_paths = [
-        path for path, file in desired.files.items() if not observed.files[path].matches(file)
+        path
+        for path, file in desired.files.items()
+        if not observed.files[path].matches(file) and path not in shared_directories
     ]
     differing_units = [
         unit for unit, runs in desired.units.items() if observed.units[unit].active != runs
@@ -182,6 +187,17 @@ def list_differences(desired: HostState, observed: ObservedHost) -> list[str]:
     ]
     boot_lines = (f"{unit} at boot" for unit in find_boot_changes(desired, observed))
     return [*differing_paths, *differing_units, *differing_sysctls, *redefined_units, *boot_lines]
+
+
+def list_shared_directories(desired: HostState, observed: ObservedHost) -> list[str]:
+    """Return the directories that must be absent, but could not be removed because others have added
+    files to them.
+    """
+    return [
+        path
+        for path, file in desired.files.items()
+        if file.is_absent and observed.files[path].kind == "directory"
+    ]
 
 
 def _list_changed_pieces(old_definition: str, new_definition: str) -> list[str]:

@@ -89,7 +89,6 @@ class ManagedHosts:
         Raises AutotuneError with the hosts that could not be restored, after restoring all other
         hosts.
         """
-        self._lease.stop()
         locked_names = self._list_locked_names()
         try:
             errors_by_host = (
@@ -98,6 +97,7 @@ class ManagedHosts:
                 else self.run_on_hosts(locked_names, ManagedHost.commit).errors
             )
         finally:
+            self._lease.stop()
             self._unlock_each()
         if errors_by_host:
             raise AutotuneError(
@@ -287,7 +287,7 @@ def restore_hosts(
     try:
         preparation_results = run_on_all(transports.values(), prepare)
         prepared_hosts = [hosts[name] for name in preparation_results.results]
-        restore_results = restore_in_order([host for host in prepared_hosts if host.lock.is_locked])
+        restore_results = _restore_and_renew_leases(prepared_hosts)
     finally:
         run_on_all([h for h in hosts.values() if h.lock.is_locked], lambda host: host.lock.unlock())
     errors = {
@@ -305,6 +305,20 @@ def restore_hosts(
     if await_correct_entries is not None and any(host.has_started_units for host in hosts.values()):
         lines.append(await_correct_entries())
     return lines
+
+
+def _restore_and_renew_leases(hosts: Iterable[ManagedHost]) -> HostResults[tuple[str, ...]]:
+    """Restore the locked hosts, and renew their leases. A host may wait for minutes until the tiers
+    behind it have started.
+    """
+    locked_hosts = [host for host in hosts if host.lock.is_locked]
+    locks = [host.lock for host in locked_hosts]
+    lease = PeriodicTask("leases", RENEWAL_SECONDS, partial(renew_locks, locks))
+    lease.start()
+    try:
+        return restore_in_order(locked_hosts)
+    finally:
+        lease.stop()
 
 
 def _list_result_lines(

@@ -327,7 +327,7 @@ answers() {
     read -r uptime idle </proc/uptime || return
     deadline=$((${uptime%%.*} + $3)) pause=$4
     while :; do
-        status=$(curl -ksg -o /dev/null --noproxy '*' -m 30 -w '%{http_code}' \
+        status=$(curl -q -ksg -o /dev/null --noproxy '*' -m 30 -w '%{http_code}' \
             ${socket:+--unix-socket "$socket"} ${2:+-H "Host: $2"} -- "$1") || :
         case $status in [1-4][0-9][0-9]) return 0 ;; esac
         read -r uptime idle </proc/uptime || return

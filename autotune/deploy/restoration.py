@@ -14,6 +14,7 @@ from autotune.deploy.host_state import (
     ObservedHost,
     PlanStep,
     list_differences,
+    list_shared_directories,
     split_into_steps,
 )
 from autotune.errors import AutotuneError
@@ -89,8 +90,10 @@ def _finish_restore(restore: HostRestore) -> tuple[str, ...]:
     backup.
     """
     host, desired, plan = restore.host, restore.desired, restore.plan
-    errors = list(restore.refusals)
-    if differences := list_differences(desired, host.observe(desired)):
+    errors, observed = list(restore.refusals), host.observe(desired)
+    for directory in list_shared_directories(desired, observed):
+        host.note(f"{host.name}: {directory} is kept, because others have added files to it")
+    if differences := list_differences(desired, observed):
         errors += [
             f"{host.name} differs from its backup: {', '.join(differences)}",
             *restore.failed,

@@ -65,9 +65,7 @@ class Stack:
     @property
     def called_tiers(self) -> dict[str, tuple[str, ...]]:
         """Return, for each tier, the tiers that the tier calls directly or indirectly."""
-        tiers_by_address = {
-            instance.placement.listen: instance.placement.tier for instance in self.instances
-        }
+        tiers_by_address = self._tiers_by_address
         by_tier: dict[str, set[str]] = {}
         for instance in self.instances:  # each instance comes after the instances that it calls
             placement = instance.placement
@@ -78,6 +76,21 @@ class Stack:
             indirect_tiers = {tier for called in direct_tiers for tier in by_tier.get(called, ())}
             by_tier.setdefault(placement.tier, set()).update(direct_tiers, indirect_tiers)
         return {tier: tuple(sorted(others)) for tier, others in by_tier.items()}
+
+    @property
+    def forwards_to(self) -> dict[str, str]:
+        """Return, for each tier that forwards requests, the tier that receives them."""
+        tiers_by_address = self._tiers_by_address
+        return {
+            instance.placement.tier: tiers_by_address[endpoint]
+            for instance in self.instances
+            for endpoint in instance.placement.forwards_to
+            if endpoint in tiers_by_address
+        }
+
+    @property
+    def _tiers_by_address(self) -> dict[Endpoint, str]:
+        return {instance.placement.listen: instance.placement.tier for instance in self.instances}
 
     @property
     def hosts(self) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from autotune.diagnose.bottleneck import Bottleneck, RelatedShortage
+from autotune.diagnose.connection_reuse import add_unreused_connections
 from autotune.diagnose.context import ReadingContext, compute_php_seconds
 from autotune.services.base import Role
 from autotune.services.diagnosis import INFERRED, InstanceActivity, LookupCounters, Resource
@@ -21,6 +22,8 @@ from autotune.services.diagnosis import INFERRED, InstanceActivity, LookupCounte
 DEPENDENCY_ROLES = (Role.STORE, Role.DATABASE)
 # Resources of a tier that seem exhausted while its requests wait for another tier.
 WAITING_RESOURCES = (Resource.WORKERS, Resource.STORE, Resource.CPU)
+# Resources that new connections between tiers use up.
+CONNECTION_RESOURCES = (Resource.CPU, Resource.CONNECTIONS)
 DATABASE_WAITS = (Resource.DISK, Resource.CACHE, Resource.LOCKS, Resource.STORE)
 MIN_GAIN = 1.25  # minimum gain with which a cause replaces the observed shortage
 MIN_MISS_SHARE = 0.25  # a cache counts as too small if at least this share of lookups miss
@@ -34,10 +37,14 @@ def find_cause(context: ReadingContext, shortage: Bottleneck) -> Bottleneck:
     """Return the cause of ``shortage`` with its gain. If no cause is large enough, return ``shortage``
     with related shortages.
     """
+    if shortage.resource in CONNECTION_RESOURCES:
+        shortage = add_unreused_connections(context, shortage)
     if shortage.resource not in WAITING_RESOURCES:
         return _estimate_database_gain(context, shortage)
     if shortage.resource is Resource.CPU:
-        shortage = replace(shortage, related=_list_database_shortages(context))
+        shortage = replace(
+            shortage, related=(*shortage.related, *_list_database_shortages(context))
+        )
     for cache in context.instances_with_role(Role.CACHE):
         if cache.service == shortage.service and cache.tier == shortage.tier:
             continue

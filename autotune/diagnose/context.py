@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from autotune.deploy.stack import Stack
 from autotune.measure.reading import Reading
@@ -21,7 +21,8 @@ class ReadingContext:
     """All data about one reading that the rules need.
 
     ``fastest_latency`` is the shortest latency floor (``compute_latency_floor``) of all readings with
-    the same settings. ``catalogue`` contains the services of the instances.
+    the same settings. ``catalogue`` contains the services of the instances. ``forwards_to`` maps each
+    tier that forwards requests to the tier that receives them.
     """
 
     reading: Reading
@@ -31,6 +32,7 @@ class ReadingContext:
     instances: tuple[InstanceActivity, ...]
     fastest_latency: float | None = None
     catalogue: Catalogue = SHIPPED
+    forwards_to: Mapping[str, str] = field(default_factory=dict)
 
     def instances_with_role(self, *roles: Role) -> tuple[InstanceActivity, ...]:
         return tuple(instance for instance in self.instances if instance.role in roles)
@@ -118,6 +120,7 @@ def build_context(
             for instance in stack.instances
         ),
         catalogue=stack.catalogue,
+        forwards_to=stack.forwards_to,
     )
 
 

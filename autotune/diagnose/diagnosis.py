@@ -15,7 +15,7 @@ from autotune.measure.reading import Reading
 from autotune.monitor.activity import HostUsage
 from autotune.monitor.host_watch import Observations, WatchedHost
 from autotune.services.base import Role, Settings
-from autotune.services.diagnosis import Resource
+from autotune.services.diagnosis import Resource, parse_parameter
 from autotune.services.registry import SHIPPED, Catalogue
 from autotune.target.slo import Slo
 
@@ -142,7 +142,7 @@ def list_recommended_changes(
     named_words = set(re.findall(r"\w+", bottleneck.evidence))
     own_changes = sorted(
         _list_changes(*own_shortage, existing_names, catalogue),
-        key=lambda change: _parse_parameter(change).rpartition(".")[2] not in named_words,
+        key=lambda change: parse_parameter(change).rpartition(".")[2] not in named_words,
     )
     recommended_changes = (
         *own_changes,
@@ -172,10 +172,5 @@ def _list_changes(
         for service_name in service_names
         for change in catalogue.find_diagnosis(service_name).recommended_changes.get(resource, ())
         if existing_names is None
-        or f"{tier}.{service_name}.{_parse_parameter(change)}" in existing_names
+        or f"{tier}.{service_name}.{parse_parameter(change)}" in existing_names
     )
-
-
-def _parse_parameter(change: str) -> str:
-    """Return the bare name of the parameter in a recommended change."""
-    return change.partition("=")[0].rstrip("+-")

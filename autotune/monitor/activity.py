@@ -29,6 +29,7 @@ class HostActivity:
       in use.
     - ``descriptors``: fraction of fs.file-max. ``retransmits``: fraction of segments that were
       retransmitted.
+    - ``opened_rate``, ``accepted_rate``: new TCP connections per second, by direction.
     - ``network``: bytes/s. ``link_share``: utilisation of the busiest link, if known.
     """
 
@@ -48,6 +49,8 @@ class HostActivity:
     time_wait: int = 0
     listen_drops: int = 0
     retransmits: float = 0.0
+    opened_rate: float = 0.0
+    accepted_rate: float = 0.0
     network: float = 0.0
     link_share: float | None = None
 
@@ -70,7 +73,6 @@ def compute_host_activity(
     elapsed_seconds = max(last.uptime - first.uptime, 1e-6)
     cpu_seconds = {kind: last.cpu[kind] - first.cpu.get(kind, 0.0) for kind in last.cpu}
     total_seconds = sum(cpu_seconds.values()) or 1.0
-    sent_segments = _compute_growth(first.tcp, last.tcp, "OutSegs")
     rates = {
         i: _compute_growth(first.network, last.network, i) / elapsed_seconds for i in last.network
     }
@@ -94,9 +96,10 @@ def compute_host_activity(
         sockets=max(s.sockets.get("inuse", 0) for s in samples),
         time_wait=max(s.sockets.get("tw", 0) for s in samples),
         listen_drops=_compute_growth(first.tcp, last.tcp, "ListenDrops"),
-        retransmits=_compute_growth(first.tcp, last.tcp, "RetransSegs") / sent_segments
-        if sent_segments
-        else 0.0,
+        retransmits=_compute_growth(first.tcp, last.tcp, "RetransSegs")
+        / max(1, _compute_growth(first.tcp, last.tcp, "OutSegs")),
+        opened_rate=_compute_growth(first.tcp, last.tcp, "ActiveOpens") / elapsed_seconds,
+        accepted_rate=_compute_growth(first.tcp, last.tcp, "PassiveOpens") / elapsed_seconds,
         network=sum(rates.values()),
         link_share=max((rates[i] / links[i] for i in rates if i in links), default=None),
     )

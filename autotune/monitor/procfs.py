@@ -18,7 +18,16 @@ TICKS_PER_SECOND = 100.0  # USER_HZ, which is always 100 in Linux user space
 MEMORY_FIELDS = ("MemTotal", "MemAvailable", "SwapTotal", "SwapFree")
 CPU_KINDS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 TCP_COUNTERS = frozenset(
-    {"ListenOverflows", "ListenDrops", "RetransSegs", "OutSegs", "TCPReqQFullDrop", "CurrEstab"}
+    {
+        "ActiveOpens",
+        "PassiveOpens",
+        "ListenOverflows",
+        "ListenDrops",
+        "RetransSegs",
+        "OutSegs",
+        "TCPReqQFullDrop",
+        "CurrEstab",
+    }
 )
 SAMPLED_FILES = (
     "/proc/uptime",

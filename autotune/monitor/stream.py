@@ -40,8 +40,7 @@ _FILE_HEADER = "==> "
 _CPU_TIME_PATTERN = re.compile(r"([0-9]{1,9})m([0-9]{1,9}(?:\.[0-9]+)?)s")  # such as 0m1.250000s
 _REQUIRED_FILES = {"/proc/uptime", "/proc/stat"}  # a sample without these files is invalid
 
-# No text is inserted into this script. The arguments are the number of samples, their interval, the
-# programs, the file for the process ID, the logs, the filter of connections and the files. Both `tail`
+# No text is inserted into this script, because all values are arguments. Both `tail`
 # and the bash code print each file after a line with its name. A signal interrupts `wait`, and `read`
 # in bash's POSIX mode, but not a `sleep` in the foreground. Other shells do not parse the text in
 # `eval`. Logs come last, with a blank before each line, because a log may contain any text.

@@ -19,8 +19,8 @@ def summarize_beds(view: StudyFigures) -> BedSummaries:
     """Return the figures of each test bed by name, and whether the gains disagree.
 
     - ``trials``: the number of finished trials. ``per_hour``: trials per hour of the bed's time.
-    - ``offset``: peaks relative to those of an average bed (1.1 is 10 % higher), with the ends ``low``
-      and ``high`` of the 90 % interval. ``noise`` is the sd of the logarithm of one additional
+    - ``offset``: peaks relative to the peaks of an average bed (1.1 is 10 % higher), with the ends
+      ``low`` and ``high`` of the 90 % interval. ``noise`` is the sd of the logarithm of one additional
       measurement. ``offset`` and ``noise`` are ``null`` while they are unknown.
     - ``gain``: gain of the best over the baseline on this bed, from the bed's own ``pairs``; ``null``
       without pairs.

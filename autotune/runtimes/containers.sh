@@ -21,8 +21,24 @@ look_into() { engine container inspect --format "$@"; }
 of_project() { # filter…: prints the IDs of the project's containers, one per line
     engine ps -aq --no-trunc --filter "label=com.docker.compose.project=$project" "$@"
 }
-container() { # prints the ID of the service's only container, or nothing
-    ids=$(of_project --filter "label=com.docker.compose.service=$service") || { echo "$ids"; return 1; }
+# Prints the ID of the service's only container, or nothing. `compose run` creates more containers of the
+# service. Docker Compose marks these with a label, and podman-compose only with a name.
+container() {
+    case $engine in
+        podman) mark='{{index .Labels "com.docker.compose.oneoff"}}' ;;
+        *) mark='{{.Label "com.docker.compose.oneoff"}}' ;;
+    esac
+    listed=$(engine ps -a --no-trunc --filter "label=com.docker.compose.project=$project" \
+        --filter "label=com.docker.compose.service=$service" --format "{{.ID}} {{.Names}} $mark") || {
+        echo "$listed"
+        return 1
+    }
+    ids=$(printf '%s\n' "$listed" | while read -r id name oneoff; do
+        case $name/$oneoff in
+            */True | "${project}_${service}_tmp"[0-9]*/* | "$project-$service-tmp"[0-9]*/*) ;;
+            *) [ -z "$id" ] || echo "$id" ;;
+        esac
+    done)
     case $ids in *'
 '*) echo "$project has several containers of $service: scale it to one"; return 1 ;; esac
     printf '%s\n' "$ids"
@@ -78,12 +94,32 @@ nameless() { # container: fails if the container has an anonymous volume, which 
         return 1
     }
 }
+# container: fails if podman-compose would also replace the containers on which this one depends. Before version
+# 1.4, podman-compose ignores --no-deps.
+independent() {
+    [ "$engine" = podman ] || return 0
+    version=$(as_owner podman-compose version 2>&1 | sed -n 's/^podman-compose version:* //p' | head -n 1)
+    case $version in '' | 0.* | 1.[0-3] | 1.[0-3].*) ;; *) return 0 ;; esac
+    needed=$(look_into '{{range .Dependencies}}{{println .}}{{end}}' "$1") || { echo "$needed"; return 1; }
+    ours=" $(of_project | tr '\n' ' ')"
+    for other in $needed; do
+        case $ours in *" $other "*) ;; *) continue ;; esac
+        other=$(look_into '{{.Name}}' "$other")
+        echo "podman-compose $version would also replace container $other, on which $service of $project depends:" \
+            "install podman-compose 1.4 or later"
+        return 1
+    done
+}
 # Only the override may change the container. Otherwise, a service other than the user's would be measured.
 recreate() { # container ID, or nothing
     before=
-    [ -z "$1" ] || { before=$(definition "$1" | cut -d ' ' -f 1-3) && nameless "$1"; } || return
+    [ -z "$1" ] || { before=$(definition "$1" | cut -d ' ' -f 1-3) && nameless "$1" && independent "$1"; } || return
     compose up -d --no-deps --no-build --force-recreate "$service" || return
     id=$(container) && [ -n "$id" ] || { echo "$project has no container of $service: $id"; return 1; }
+    as_due "$id" || {
+        echo "$service of $project was not recreated: other containers may depend on it"
+        return 1
+    }
     after=$(definition "$id" | cut -d ' ' -f 1-3)
     [ -z "$before" ] || [ "$before" = "$after" ] || {
         echo "recreating $service of $project changed more than its files: $before → $after"

@@ -152,6 +152,7 @@ def build_diagnosis(
     *,
     killed_workers: tuple[str, str, str],
     connection_changes: tuple[str, ...] = ("backlog+",),
+    keepalive_changes: tuple[str, ...] = (),
     counter_parser: Callable[[str], Mapping[str, float]] | None = None,
     accepts_early: bool = False,
 ) -> Diagnosis:
@@ -159,8 +160,9 @@ def build_diagnosis(
 
     ``processes`` and ``threads`` are the parameters for the number of processes and for the number of
     threads per process. ``killed_workers`` describes terminated workers: a counter or kind of log
-    message, a pattern for log lines, and text that follows the count. ``counter_parser`` parses the
-    server's stats. `Diagnosis` explains ``accepts_early``.
+    message, a pattern for log lines, and text that follows the count. ``keepalive_changes`` let clients
+    reuse connections. ``counter_parser`` parses the server's stats. `Diagnosis` explains
+    ``accepts_early``.
     """
     complaint_kind, line_pattern, reason = killed_workers
     worker_pool = WorkerPool(
@@ -185,6 +187,7 @@ def build_diagnosis(
             Resource.WORKERS: (f"{processes}+", f"{threads}+"),
             Resource.CONNECTIONS: connection_changes,
             Resource.MEMORY: (f"{processes}-", f"{threads}+"),
+            Resource.HANDSHAKES: keepalive_changes,
         },
         refusal_rules=(build_counter_rule(complaint_kind, reason),),
         worker_rules=(worker_pool.detect_exhaustion,),

@@ -8,7 +8,7 @@ import re
 import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
-from posixpath import basename
+from posixpath import basename, dirname
 
 from autotune.services import unit_files
 from autotune.services.base import Argv
@@ -119,10 +119,11 @@ def tune_options(
 ) -> AdoptionResult:
     """Return edits that tune each option in the command, or append a missing option.
 
-    A unit from a package is not changed; a drop-in repeats its command.
+    A unit from a package, and a file of several units, is not changed; a drop-in repeats its command.
     """
     adoption_result = map_directives(config, tunables, accepts_value)
-    if config.main_file.startswith(f"{unit_files.ADMIN_DIRECTORY}/"):
+    unit = basename(dirname(drop_in_path)).removesuffix(".d")
+    if unit_files.is_own_file(config.main_file, unit):
         return adoption_result
     command = config.find_all(EXEC_START)[-1]
     command_start, command_end = command.directive.arguments[0].start, command.end_position[1]

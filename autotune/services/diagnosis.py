@@ -14,7 +14,8 @@ from functools import partial
 from autotune.services.base import Argv, Placement, Role, Settings
 
 # The confidence of a rule depends on how directly the rule observes the cause.
-REPORTED, MEASURED, INFERRED = 0.95, 0.85, 0.7
+# Findings of two readings with the lowest confidence count less than one direct observation.
+REPORTED, MEASURED, INFERRED, POSSIBLE = 0.95, 0.85, 0.7, 0.4
 # minimum share of socket samples with waiting connections; a smaller share is only a short burst
 MIN_QUEUED_FRACTION = 0.25
 # A CPU, a link or a pool counts as full if on average at least this share of it is in use. Bursts use
@@ -48,6 +49,10 @@ class Resource(enum.StrEnum):
     DISK = "disk"
     CACHE = "cache"
     GENERATOR = "generator"
+    HANDSHAKES = "handshakes"  # each request comes over a new connection
+    UPSTREAM_HANDSHAKES = (
+        "upstream handshakes"  # each request opens a new connection to the next tier
+    )
     WRONG_ANSWERS = "answers"  # no resource is short, but a host returns wrong responses
 
 
@@ -236,6 +241,11 @@ class Diagnosis:
     refusal_rules: tuple[DiagnosisRule, ...] = ()
     worker_rules: tuple[DiagnosisRule, ...] = ()
     cache_rules: tuple[DiagnosisRule, ...] = ()
+
+
+def parse_parameter(change: str) -> str:
+    """Return the bare name of the parameter in a recommended change, such as ``backlog+``."""
+    return change.partition("=")[0].rstrip("+-")
 
 
 EMPTY_DIAGNOSIS = Diagnosis(counter_query=None, find_log=None, recommended_changes={})

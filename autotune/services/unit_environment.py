@@ -196,7 +196,7 @@ def tune_variables(
             environment, variable_name, [*variable_settings], accepts_value
         )
         variable = environment.variables.get(variable_name)
-        if variable and variable.path.startswith(f"{unit_files.ADMIN_DIRECTORY}/"):
+        if variable and unit_files.is_own_file(variable.path, environment.unit):
             variable_start = variable.position
             edits = (
                 Edit(variable.path, variable_start + start, variable_start + end, text)

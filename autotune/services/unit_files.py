@@ -119,6 +119,14 @@ def get_drop_in_path(unit: str) -> str:
     return f"{ADMIN_DIRECTORY}/{unit}.d/zz-autotune.conf"
 
 
+def is_own_file(path: str, unit: str) -> bool:
+    """True if an administrator's file applies to a single unit. Templates and drop-ins such as
+    `shop-.service.d` apply to several units.
+    """
+    own_path = f"{ADMIN_DIRECTORY}/{unit}"
+    return path == own_path or dirname(path) == f"{own_path}.d"
+
+
 def find_exec_start(file_tree: FileTree, unit: str) -> tuple[str, Directive] | None:
     """Return the path of the file with a unit's effective command, and the command. The file is the last
     drop-in with a command, or else the unit's own file.

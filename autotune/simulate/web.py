@@ -51,8 +51,8 @@ class WebModel:
     """The web tier's station, processes and memory use.
 
     On each host, ``process_count`` processes can hold a connection to each cache host. ``memory_bytes``
-    is the worst-case memory per host in bytes. ``refusal_reason`` says why the simulated server refuses
-    to start, or is ``None``.
+    is the worst-case memory per host in bytes. ``refusal_reason`` is the reason why the simulated
+    server refuses to start, or ``None``.
     """
 
     station: QueueStation

@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -133,6 +134,16 @@ def _build_sudo_command(argv: Argv, env: Mapping[str, str]) -> list[str]:
 
 
 def _kill_session(process: subprocess.Popen[bytes]) -> None:
-    with contextlib.suppress(ProcessLookupError):
+    """Kill a command and its children. As over SSH, a command that sudo runs as root is not killed."""
+    try:
         os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    except PermissionError:
+        for stream in filter(None, (process.stdin, process.stdout, process.stderr)):
+            with contextlib.suppress(BrokenPipeError):
+                stream.close()
+        # The command may run for a long time, so another thread waits for its exit.
+        threading.Thread(target=process.wait, name="command of root", daemon=True).start()
+        return
     process.communicate()

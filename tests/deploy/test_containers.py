@@ -133,6 +133,69 @@ packed {UNIT} /etc/nginx | wc -c"""
     assert 64 * 2**20 < int(printed.stdout) < 96 * 2**20
 
 
+@pytest.mark.parametrize("engine", ["docker", "podman"])
+def test_a_container_of_a_single_command_is_not_that_of_the_service(engine: str) -> None:
+    """`docker compose run` and `podman-compose run` label their containers with the service, too."""
+    script = f"""{SERVICE_MANAGER.shell_functions}
+as_owner() {{
+    case "$*" in *--format*) ;; *) printf '%s\\n' 1 2 3; return ;; esac
+    printf '%s\\n' '1 {PROJECT}_web_1 False' '2 {PROJECT}-web-run-9f True' '3 {PROJECT}_web_tmp80 '
+}}
+of_unit {engine}:{PROJECT}:/srv/shop/compose.yaml:web
+container"""
+    printed = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False)
+    assert printed.stdout == "1\n"
+
+
+ENGINE = """\
+as_owner() {
+    label=
+    [ ! -e FILES/created ] || label=LABEL
+    case "$*" in
+        'podman-compose version') echo 'podman-compose version VERSION' ;;
+        'podman-compose '*) echo "$*" >>FILES/created ;;
+        *' --format '*oneoff*) echo 'web1 autotune-test_web_1 ' ;;
+        *' ps -aq '*) printf '%s\\n' web1 db1 ;;
+        *printf*) echo 'image same' ;;
+        *Dependencies*) printf '%s\\n' pod1 db1 ;;
+        *Labels*) echo "$label" ;;
+        *.Name*db1) echo autotune-test_db_1 ;;
+    esac
+}
+"""
+
+
+def restarted(files: Path, version: str, label: str = "ef01") -> subprocess.CompletedProcess[str]:
+    """Restart a service whose container must be recreated. ``label`` is that of the new container."""
+    override = files / PROJECT / "web" / "override.json"
+    override.parent.mkdir(parents=True)
+    override.write_text(' "autotune": "ef01"\n')
+    functions = ENGINE.replace("FILES", str(files)).replace("VERSION", version)
+    functions = functions.replace("LABEL", label)
+    script = f"{SERVICE_MANAGER.shell_functions}\nmounted={files}\n{functions}\nrestart {UNIT}"
+    return subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("version", "replaced"),
+    [("1.0.3", False), ("1.3.0", False), ("", False), ("1.4.0", True), ("1.10.0", True)],
+)
+def test_containers_on_which_a_service_depends_are_never_replaced(
+    tmp_path: Path, version: str, replaced: bool
+) -> None:
+    """`podman-compose up --no-deps` before 1.4 removes them, with their data outside of volumes."""
+    done = restarted(tmp_path, version)
+    assert (done.returncode == 0, (tmp_path / "created").exists()) == (replaced, replaced)
+    assert replaced or "also replace container autotune-test_db_1," in done.stdout
+
+
+def test_a_container_that_was_not_recreated_is_an_error(tmp_path: Path) -> None:
+    """podman-compose cannot remove a container on which others depend, and starts it again."""
+    done = restarted(tmp_path, "1.4.0", label="")
+    assert (done.returncode, (tmp_path / "created").exists()) == (1, True)
+    assert "web of autotune-test was not recreated" in done.stdout
+
+
 def test_two_at_once_do_not_meet(tmp_path: Path) -> None:
     file = target(tmp_path)
     facts = {"box": HostFacts(cpus=2, memory=2**32)}

@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 
+from autotune.deploy import managed_hosts
 from autotune.deploy.backup import BackupCheck, BackupStore, decode_backup
 from autotune.deploy.deployment import Deployment, EntryProbe
 from autotune.deploy.desired_state import plan_host
@@ -45,6 +46,7 @@ from autotune.runtimes.systemd import SERVICE_MANAGER
 from autotune.services.base import Action, Endpoint, Placement, Role
 from autotune.services.registry import SHIPPED
 from autotune.transports.base import CommandResult, HostUnreachable
+from autotune.transports.parallel_hosts import HostResults
 from tests.deploy.doubles import Here, restore_host
 
 UNIT = "server.service"
@@ -145,6 +147,20 @@ def test_what_others_changed_since_is_kept_aside_and_named(locked: Locked, tmp_p
     (note,) = host.notes
     assert str(tmp_path / "conf") in note
     assert f"{STATE_DIRECTORY}/overwritten/".replace("/var/lib", str(tmp_path)) in note
+
+
+def test_a_directory_to_which_others_have_added_files_is_kept_and_named(
+    locked: Locked, tmp_path: Path
+) -> None:
+    """`systemctl edit` writes next to a drop-in whose directory autotune has created."""
+    host = locked("study")
+    drop_in = tmp_path / "server.service.d" / "zz-autotune.conf"
+    deploy(host, HostState({str(drop_in): FileState(b"tuned\n")}, {UNIT: True}))
+    (drop_in.parent / "override.conf").write_text("others\n")
+    restore_host(host)
+    assert [path.name for path in drop_in.parent.iterdir()] == ["override.conf"]
+    assert host.notes == [f"here: {drop_in.parent} is kept, because others have added files to it"]
+    assert host.read_backup_copy(BACKUP_FILE) is None
 
 
 def test_what_a_killed_restore_kept_aside_is_named_by_the_next(
@@ -419,6 +435,34 @@ def test_a_copy_that_is_out_of_date_reverts_no_later_work(
     assert not (tmp_path / "restarted").exists()
     assert decode_backup(Path(line.split()[-1]).read_bytes(), line) == killed.backup
     assert restored(here, tmp_path) == []
+
+
+@pytest.mark.parametrize("by_its_own_tuner", [True, False])
+def test_locks_are_renewed_while_hosts_are_restored(
+    locked: Locked, here: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    by_its_own_tuner: bool,
+) -> None:  # fmt: skip
+    """A database may need minutes to stop. Another tuner takes over a lock that is not renewed."""
+    renewed = threading.Event()
+
+    def restore(hosts: list[ManagedHost]) -> HostResults[tuple[str, ...]]:
+        renewed.clear()
+        assert renewed.wait(20)
+        return HostResults({host.name: () for host in hosts})
+
+    monkeypatch.setattr(managed_hosts, "RENEWAL_SECONDS", 0.001)
+    monkeypatch.setattr(managed_hosts, "renew_locks", lambda _: renewed.set())
+    if by_its_own_tuner:
+        hosts = ManagedHosts([here], tmp_path / "studies" / "study", print, SERVICE_MANAGER)
+        hosts.lock()
+        monkeypatch.setattr(managed_hosts, "restore_in_order", restore)
+        hosts.unlock(restored=True)
+    else:
+        killed = locked("study")
+        deploy(killed, tuned(tmp_path))
+        killed.lock.unlock()
+        monkeypatch.setattr(managed_hosts, "restore_in_order", restore)
+        restored(here, tmp_path)
 
 
 def test_a_copy_of_a_host_that_is_as_it_was_goes_without_a_word(

@@ -108,6 +108,7 @@ def test_tiers_that_share_a_host_share_its_cpus() -> None:
 def test_a_tier_asks_those_behind_the_tiers_that_it_asks() -> None:
     environment = prepare(read_target(REPOSITORY / "targets" / "paper.yaml"))
     assert isinstance(environment, SimulatedEnvironment)
+    assert environment.stack.forwards_to == {"lb": "web"}
     assert environment.stack.called_tiers == {
         "lb": ("cache", "store", "web"), "web": ("cache", "store"), "cache": (), "store": (),
     }  # fmt: skip

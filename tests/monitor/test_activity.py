@@ -42,7 +42,7 @@ FIRST = HostSample(
     running=2,
     context_switches=1000,
     memory={"MemTotal": 1000, "MemAvailable": 400, "SwapFree": 500},
-    tcp={"OutSegs": 100, "RetransSegs": 0, "ListenDrops": 7},
+    tcp={"OutSegs": 100, "RetransSegs": 0, "ListenDrops": 7, "ActiveOpens": 5, "PassiveOpens": 50},
     sockets={"inuse": 5, "tw": 100},
     network={"eth0": 0, "lo": 0},
     link_speeds={"eth0": 1000.0},
@@ -58,7 +58,13 @@ LAST = HostSample(
     context_switches=3000,
     load=1.5,
     memory={"MemTotal": 1000, "MemAvailable": 300, "SwapFree": 400},
-    tcp={"OutSegs": 300, "RetransSegs": 4, "ListenDrops": 9},
+    tcp={
+        "OutSegs": 300,
+        "RetransSegs": 4,
+        "ListenDrops": 9,
+        "ActiveOpens": 15,
+        "PassiveOpens": 250,
+    },
     sockets={"inuse": 9, "tw": 50},
     network={"eth0": 1800, "lo": 200},
     link_speeds={"eth0": 1000.0},
@@ -84,6 +90,7 @@ def test_a_host() -> None:
     assert (found.memory, found.swapped_bytes) == (0.7, 100)
     assert (found.listen_drops, found.retransmits) == (2, 0.02)
     assert (found.network, found.link_share) == (1000.0, 0.9)
+    assert (found.opened_rate, found.accepted_rate) == (5.0, 100.0)
     assert (found.sockets, found.time_wait, found.descriptors) == (9, 100, 0.3)
     assert found.throttled == 0.25
 

@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import multiprocessing
 import os
+import shutil
+import signal
 import stat
+import tempfile
 import time
 from pathlib import Path
 
@@ -59,6 +63,43 @@ def test_a_command_out_of_time_is_ended_with_all_it_started(tmp_path: Path) -> N
         time.sleep(0.01)
     else:
         assert not Path(f"/proc/{child}/stat").exists()
+
+
+def run_as_nobody(words: list[str], seconds: float) -> type[Exception] | None:
+    """Return what `run` raises in a process of an account without privileges."""
+    received, sent = multiprocessing.Pipe(duplex=False)
+    if os.fork() == 0:
+        outcome: type[Exception] | None = None
+        try:
+            os.setgroups([])
+            os.setgid(65534)
+            os.setuid(65534)
+            HERE.run(words, timeout=seconds)
+        except (AutotuneError, OSError) as error:
+            outcome = type(error)
+        finally:
+            sent.send(outcome)
+            os._exit(0)
+    os.wait()
+    raised: type[Exception] | None = received.recv()
+    return raised
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes programs that run as root")
+def test_a_command_of_root_that_is_out_of_time_is_an_error_of_the_host() -> None:
+    """Without privileges, `sudo` cannot be killed."""
+    with tempfile.TemporaryDirectory() as place:
+        Path(place).chmod(0o755)
+        as_root = shutil.copy("/usr/bin/setpriv", place)
+        Path(as_root).chmod(0o4755)
+        script = f"echo $$ >{place}/part; mv {place}/part {place}/pid; exec sleep 300 </dev/null"
+        words = [as_root, "--reuid=0", "--clear-groups", "sh", "-c", script]
+        for seconds in (1, 4, 16, 64):
+            raised = run_as_nobody(words, seconds)
+            if (pid := Path(place, "pid")).exists():  # it came that far in its time
+                os.kill(int(pid.read_text()), signal.SIGKILL)
+                break
+        assert raised is HostUnreachable
 
 
 def test_a_file_is_replaced_whole_and_has_its_bits(tmp_path: Path) -> None:

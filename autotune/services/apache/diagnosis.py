@@ -105,6 +105,8 @@ DIAGNOSIS = Diagnosis(
         Resource.WORKERS: WORKER_CHANGES,
         Resource.CONNECTIONS: ("MaxRequestWorkers+", "ServerLimit+", "ListenBacklog+"),
         Resource.MEMORY: ("MaxRequestWorkers-", "ServerLimit-"),
+        Resource.HANDSHAKES: ("KeepAlive=True", "KeepAliveTimeout+", "MaxKeepAliveRequests+"),
+        Resource.UPSTREAM_HANDSHAKES: ("proxy_disablereuse=False", "proxy_max+", "proxy_smax+"),
     },
     worker_rules=(detect_exhausted_workers,),
 )

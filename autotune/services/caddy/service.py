@@ -240,6 +240,7 @@ DIAGNOSIS = Diagnosis(
         Resource.WORKERS: ("gomaxprocs+",),
         Resource.CONNECTIONS: ("keepalive_idle_conns_per_host+", "max_conns_per_host+"),
         Resource.MEMORY: ("gogc-",),
+        Resource.UPSTREAM_HANDSHAKES: ("keepalive_idle_conns_per_host+",),
     },
     threads_parameter="gomaxprocs",
 )

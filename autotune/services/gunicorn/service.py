@@ -147,6 +147,7 @@ DIAGNOSIS = build_diagnosis(
     Gunicorn(),
     "workers",
     connection_changes=("backlog+", "worker_connections+"),
+    keepalive_changes=("keepalive+",),
     # With several threads, the main thread accepts connections, and the others read the requests.
     accepts_early=True,
     killed_workers=(

@@ -78,6 +78,12 @@ DIAGNOSIS = Diagnosis(
         Resource.WORKERS: ("nbthread+",),
         Resource.CONNECTIONS: ("maxconn+", "server_maxconn+", "backlog+"),
         Resource.MEMORY: ("maxconn-",),
+        Resource.HANDSHAKES: ("timeout_http_keep_alive+",),
+        Resource.UPSTREAM_HANDSHAKES: (
+            "http_server_close=False",
+            "http_reuse=safe",
+            "pool_purge_delay+",
+        ),
     },
     threads_parameter="nbthread",
     worker_rules=(_detect_exhausted_connections,),

@@ -336,6 +336,8 @@ RECOMMENDED_CHANGES = {
     Resource.CPU: CPU_CHANGES,
     Resource.WORKERS: ("worker_processes+",),
     Resource.CONNECTIONS: CONNECTION_CHANGES,
+    Resource.HANDSHAKES: ("keepalive_timeout+", "keepalive_requests+"),
+    Resource.UPSTREAM_HANDSHAKES: ("upstream_keepalive+", "upstream_keepalive_requests+"),
 }
 DIAGNOSIS = Diagnosis(
     counter_query=None,

@@ -229,6 +229,7 @@ DIAGNOSIS = build_diagnosis(
     Puma(),
     "workers",
     "max_threads",
+    keepalive_changes=("persistent_timeout+",),
     killed_workers=(
         "timeout",
         r"Terminating timed out worker",

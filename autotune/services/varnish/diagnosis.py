@@ -95,6 +95,8 @@ DIAGNOSIS = Diagnosis(
         Resource.CONNECTIONS: ("listen_depth+", "thread_pool_max+", "backend_idle_timeout+"),
         Resource.CACHE: ("storage+",),
         Resource.MEMORY: ("storage-", "thread_pool_max-", "workspace_client-", "workspace_backend-"),
+        Resource.HANDSHAKES: ("timeout_idle+",),
+        Resource.UPSTREAM_HANDSHAKES: ("backend_idle_timeout+",),
     },
     # The VCL limits the connections to a backend; fetches beyond the limit fail.
     refusal_rules=(_detect_exhausted_threads, build_counter_rule("MAIN.backend_busy",
