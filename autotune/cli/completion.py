@@ -6,6 +6,7 @@ an invalid file), completion prints nothing, and the shell completes file names 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import wraps
@@ -14,11 +15,17 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from autotune.terminal import make_printable
+
 if TYPE_CHECKING:
     from autotune.services.registry import Catalogue
 
 Completion = str | tuple[str, str]
 """A candidate for completion, optionally with its description."""
+
+# Zsh evaluates descriptions in double quotes, and a backslash can cancel the escapes that Typer adds.
+# Typer reads `[` as the start of Rich markup, and fails if the markup is invalid.
+_UNSAFE_CHARACTER_PATTERN = re.compile(r"""[\\"`$\[]""")
 
 # Copies of names from modules that take a second to import. A test compares the copies.
 PLAIN_CHARACTERS = "@%+=:,./_-"  # as in `shlex.quote`
@@ -40,7 +47,8 @@ def _ignore_errors(
     @wraps(complete_words)
     def complete(ctx: typer.Context, incomplete: str) -> list[Completion]:
         try:
-            return list(filter(_is_plain_word, complete_words(ctx, incomplete)))
+            candidates = filter(_is_plain_word, complete_words(ctx, incomplete))
+            return list(map(_clean_description, candidates))
         except Exception:  # noqa: BLE001  # damaged files raise many kinds of errors
             return []
 
@@ -53,6 +61,17 @@ def _is_plain_word(completion: Completion) -> bool:
     """
     word = completion if isinstance(completion, str) else completion[0]
     return not word.startswith("-") and all(c.isalnum() or c in PLAIN_CHARACTERS for c in word)
+
+
+def _clean_description(completion: Completion) -> Completion:
+    """Return a candidate whose description contains no characters that a shell or Typer interprets.
+
+    Descriptions of parameters may come from someone else's target.
+    """
+    if isinstance(completion, str):
+        return completion
+    word, description = completion
+    return word, make_printable(_UNSAFE_CHARACTER_PATTERN.sub("", description))
 
 
 @_ignore_errors

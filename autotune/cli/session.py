@@ -213,20 +213,23 @@ def run_session(
     resume_arguments: str | None = None,
 ) -> None:
     """Run a session of a study. With ``json_``, print the current results if the session is
-    interrupted.
+    interrupted. Raises KeyboardInterrupt if the session recorded nothing.
 
     ``resume_arguments`` are the arguments of `autotune resume`; the default is only the study.
     """
-    has_hosts = environment.file.target.simulated is None
     arguments = resume_arguments or format_study_argument(directory)
-    with _print_resume_command(arguments, has_hosts=has_hosts):
-        try:
-            with open_progress(environment, directory, options) as progress:
-                run(environment, directory, progress)
-        except KeyboardInterrupt:
-            if json_ and (directory / "events.jsonl").exists():
-                print_study(directory, json_=True, exit_code=False)
-            raise
+    try:
+        with open_progress(environment, directory, options) as progress:
+            run(environment, directory, progress)
+    except KeyboardInterrupt:
+        is_recorded = _has_records(directory)
+        if json_ and is_recorded:
+            print_study(directory, json_=True, exit_code=False)
+        if is_recorded or resume_arguments:  # a study in a shared database is always recorded
+            _print_resume_command(arguments, environment)
+        if is_recorded:
+            raise typer.Exit(errors.INTERRUPTED_EXIT_CODE) from None
+        raise
 
 
 def run_sweep_session(
@@ -238,29 +241,36 @@ def run_sweep_session(
     json_: bool,
     options: ProgressOptions,
 ) -> None:
-    """Run a sweep, and plot its results. If ``plan`` is ``None``, complete the recorded plan."""
+    """Run a sweep, and plot its results. If ``plan`` is ``None``, complete the recorded plan.
+
+    With ``json_``, raises KeyboardInterrupt if the sweep is interrupted.
+    """
     from autotune.sweep import runner
 
     if html is not None and html.is_dir():  # raise the error before the measurements
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(html))
-    with (
-        _print_resume_command(
-            format_study_argument(directory), has_hosts=environment.file.target.simulated is None
-        ),
-        open_progress(environment, directory, options, with_page=False) as progress,
-    ):
-        runner.run_sweep(environment.file, plan, directory, progress)
+    try:
+        with open_progress(environment, directory, options, with_page=False) as progress:
+            runner.run_sweep(environment.file, plan, directory, progress)
+    except KeyboardInterrupt:
+        if _has_records(directory):
+            _print_resume_command(format_study_argument(directory), environment)
+            if not json_:
+                raise typer.Exit(errors.INTERRUPTED_EXIT_CODE) from None
+        raise
     print_sweep(directory, html or directory / "sweep.html", json_=json_)
 
 
-@contextmanager
-def _print_resume_command(arguments: str, *, has_hosts: bool) -> Iterator[None]:
-    """Print how to continue an interrupted study. With ``has_hosts``, mention that the hosts are
-    restored.
-    """
-    try:
-        yield
-    except KeyboardInterrupt:
-        restored_text = "; the hosts are restored" if has_hosts else ""
-        echo(f"stopped{restored_text}. Continue with `autotune resume {arguments}`", err=True)
-        raise typer.Exit(errors.INTERRUPTED_EXIT_CODE) from None
+def _has_records(directory: Path) -> bool:
+    """True if the study recorded its start. Otherwise, there is nothing to resume or to show."""
+    from autotune.study import journal
+    from autotune.study.directory import EVENTS_FILE
+
+    return journal.has_records(directory / EVENTS_FILE)
+
+
+def _print_resume_command(arguments: str, environment: Environment) -> None:
+    """Print how to continue an interrupted study."""
+    has_hosts = environment.file.target.simulated is None
+    restored_text = "; the hosts are restored" if has_hosts else ""
+    echo(f"stopped{restored_text}. Continue with `autotune resume {arguments}`", err=True)

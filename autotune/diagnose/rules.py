@@ -186,14 +186,14 @@ def check_heavily_used_cpus(context: ReadingContext) -> Bottleneck | None:
     wait for CPUs that are idle at other moments.
     """
     used_shares = {
-        host.name: sum(part.cpu for part in context.instances_on(host.name)) / host.cpus
+        host.name: sum(instance.cpu for instance in context.instances_on(host.name)) / host.cpus
         for host in context.hosts.values()
     }
     busiest_name = max(used_shares, key=lambda name: used_shares[name], default=None)
     if busiest_name is None or not HEAVY_CPU_SHARE <= used_shares[busiest_name] <= MAX_CPU_SHARE:
         return None
     instances = context.instances_on(busiest_name)
-    instance = max(instances, key=lambda part: part.cpu)
+    instance = max(instances, key=lambda candidate: candidate.cpu)
     return _build_bottleneck(
         instance,
         Resource.CPU,

@@ -29,7 +29,8 @@ def check_names(file: TargetFile) -> None:
     if needs_bed(file.target):
         raise AutotuneError(
             f"{file.path}: the addresses of its hosts differ between beds",
-            hint=f"use `--beds all`, or name some of {', '.join(file.target.beds)}",
+            hint="`check` and `run` accept `--beds all`; other commands need a target with the addresses "
+            "of one bed",
         )
     mistakes = TargetErrorCollector()
     with mistakes.collect():

@@ -11,6 +11,8 @@ from autotune.report.conclusion import STOPPED_VERDICT
 from autotune.report.figures import StudyFigures
 from autotune.study.study_state import APPLY_PURPOSE
 from autotune.study.winner_changes import MinimalChanges
+from autotune.target.beds import needs_bed
+from autotune.target.model import Target
 
 
 @dataclass(frozen=True)
@@ -50,24 +52,34 @@ def _select_next_steps(view: StudyFigures) -> NextSteps:
     minimal_option = (
         " --minimal" if (view.state.minimal_changes or MinimalChanges()).trial is not None else ""
     )
-    export = f"autotune export {study}{minimal_option} --out {output_directory}"
-    if view.target.simulated:
-        note = "The stack is a model, so there is no host to change. The export shows the files."
-        return NextSteps(apply=(f"{export} --of-a-model",), note=note)
-    if view.target.command is not None:
-        return NextSteps(
-            apply=(export,),
-            note=f"Use the parameters in {output_directory}/manifest.json for your command.",
-        )
-    if not all(tier.installed for tier in view.target.tiers.values()):
-        guide_text = f"{output_directory}/README.md shows how to install the files."
-        note = f"The servers of this study were private. {guide_text}"
+    model_option = " --of-a-model" if view.target.simulated else ""
+    export = f"autotune export {study}{minimal_option} --out {output_directory}{model_option}"
+    if note := _describe_manual_step(view.target, output_directory):
         return NextSteps(apply=(export,), note=note)
     target = f"{shlex.quote(str(_shorten_path(view.study.target_path)))}{view.study.studies_option}"
     return NextSteps(
         apply=(export, f"autotune apply {output_directory} {target}"),
         undo=(f"autotune restore {target}",),
     )
+
+
+def _describe_manual_step(target: Target, output_directory: str) -> str:
+    """Return how to use an export that no command applies to this target; empty if `autotune apply`
+    applies it.
+    """
+    if target.simulated:
+        return "The stack is a model, so there is no host to change. The export shows the files."
+    if target.command is not None:
+        return f"Use the parameters in {output_directory}/manifest.json for your command."
+    if not all(tier.installed for tier in target.tiers.values()):
+        guide_text = f"{output_directory}/README.md shows how to install the files."
+        return f"The servers of this study were private. {guide_text}"
+    if needs_bed(target):
+        return (
+            "`autotune apply` needs a target without test beds, with the addresses of the hosts to "
+            "change."
+        )
+    return ""
 
 
 def _list_commands(view: StudyFigures, steps: NextSteps) -> Iterator[str]:

@@ -136,6 +136,11 @@ def read_records(path: Path) -> Iterator[dict[str, Any]]:
         return
 
 
+def has_records(path: Path) -> bool:
+    """True if a journal contains a complete record. Raises the errors of ``read_records``."""
+    return next(read_records(path), None) is not None
+
+
 def open_journal(path: Path) -> AbstractContextManager[BinaryIO]:
     """Open a journal that other users may have written. Raises the errors of `read_bytes`."""
     return foreign_files.open_file(path.parent, path.name, foreign_files.MAX_JOURNAL_BYTES)

@@ -88,8 +88,5 @@ def guard_foreign_records(study: Path) -> Iterator[None]:
 def check_existing_study(study: Path) -> None:
     """Raise AutotuneError if the directory already contains someone else's study."""
     foreign_files.check_ownership(study)
-    if (
-        foreign_files.exists(study, EVENTS_FILE)
-        and next(journal.read_records(study / EVENTS_FILE), None) is not None
-    ):
+    if journal.has_records(study / EVENTS_FILE):
         check_own_study(study, NEW_STUDY_HINT)

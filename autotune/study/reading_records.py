@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.errors import AutotuneError
+from autotune.masking import mask_secrets
 from autotune.measure.benchmark import BenchmarkAnswer
 from autotune.measure.reading import Reading
 from autotune.monitor.activity import HostUsage
@@ -83,14 +84,20 @@ def record_reading(
 def encode_command_call(
     trial: int, at: str, seconds: float, answer: BenchmarkAnswer
 ) -> dict[str, Any]:
-    """Return the JSON object of a command call. The keys depend on the kind of answer."""
+    """Return the JSON object of a command call. The keys depend on the kind of answer. Secrets in texts
+    from the command are masked.
+    """
     common_fields = {
         "trial": trial,
         "at": at,
         "purpose": CALL_PURPOSE,
         "seconds": round(seconds, 3),
     }
-    return {**common_fields, **dataclasses.asdict(answer)}
+    answer_fields = {
+        key: mask_secrets(value) if isinstance(value, str) else value
+        for key, value in dataclasses.asdict(answer).items()
+    }
+    return {**common_fields, **answer_fields}
 
 
 def describe_command_call(call: RecordedCall) -> dict[str, float | str | None]:

@@ -98,7 +98,8 @@ def open_locked_store(
     """Hold the study's lock, with its store open, during a ``with`` block. Raises LockedError if the
     lock is held already.
 
-    If a session fails with nothing to resume or restore, the directory that it created is removed.
+    If a session fails or is interrupted with nothing to resume or restore, the directory that it created
+    is removed.
     """
     for path in (environment.file.path.resolve(), directory.resolve()):
         _check_recordable(path)
@@ -112,7 +113,7 @@ def open_locked_store(
     with StudyLock(directory / "lock"), closing(create_store(directory)) as store:
         try:
             yield store
-        except Exception:
+        except BaseException:
             is_unused = store.state.started is None or store.state.purpose == APPLY_PURPOSE
             if (
                 is_new

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,12 +21,22 @@ from tests.space.targets import FLEET
 from tests.test_cli import HEAVY
 
 STUDIES = Path(__file__).parents[1] / "report" / "studies"
+TARGETS = Path(__file__).parents[2] / "targets"
 COMMAND = """\
 name: toy
 command: [./bench.py]
 maximize: throughput
 parameters: {threads: {range: [1, 9]}, mode: {choices: [slow, fast]}}
 """
+# What a description from someone else's target may contain, and what a shell shows of it.
+DESCRIPTIONS = {
+    r"plain `touch x`": "plain touch x",
+    r"a \`touch x #\`": "a touch x #",
+    r"a \$(touch x)": "a (touch x)",
+    r"a \"; touch x; \"": "a ; touch x; ",
+    r"a server's [/limit]": "a server's /limit]",
+    "a \x9b2J": "a ",
+}
 # Typer itself checks words with pydantic.
 OURS = tuple(name for name in HEAVY if name != "pydantic")
 Complete = Callable[[str], list[str]]
@@ -183,3 +195,45 @@ def test_no_word_that_a_shell_would_expand_is_offered(
     offered = {*complete("autotune report ")}
     assert "caf\u00e9-2" in offered
     assert not offered - {"caf\u00e9-2"} - {path.name for path in STUDIES.iterdir()}
+
+
+@pytest.fixture(params=DESCRIPTIONS)
+def described(request: pytest.FixtureRequest, home: Path) -> str:
+    """Write a target that describes a parameter with this text. Return what is shown of the text."""
+    text = (TARGETS / "declared.yaml").read_text()
+    described = re.sub(
+        "(backlog:\n +meaning: ).*", lambda m: m[1] + json.dumps(request.param), text
+    )
+    assert described != text
+    (home / "declared.yaml").write_text(described)
+    return DESCRIPTIONS[request.param]
+
+
+def ask_about_parameters(**environment: str) -> str:
+    line = "autotune sweep declared.yaml --over web.lighttpd.backl"
+    environment["_TYPER_COMPLETE_ARGS"] = line
+    done = CliRunner(env=environment).invoke(app, prog_name="autotune")
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done.stdout
+
+
+def test_no_description_contains_what_a_shell_evaluates(described: str) -> None:
+    action = {"_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+    offered = ask_about_parameters(_AUTOTUNE_COMPLETE="complete_fish", **action)
+    assert offered.rstrip("\n") == f"web.lighttpd.backlog\t{described}"
+
+
+@pytest.mark.stack
+def test_zsh_runs_nothing_that_a_description_contains(described: str, home: Path) -> None:
+    offered = ask_about_parameters(_AUTOTUNE_COMPLETE="complete_zsh")
+    # As in zsh's own `_arguments`.
+    shell = 'action=${1#*: :}; eval ws=\\( "${action[3,-3]}" \\); print -rn -- "$ws"'
+    script = f"_arguments() {{ {shell}; }}; eval $(cat)"
+    done = subprocess.run(
+        ["zsh", "-f", "-c", script], input=offered, capture_output=True, text=True, check=True
+    )
+    shown = f"web.lighttpd.backlog:{described}".replace(
+        "'", ""
+    )  # Typer's quotes remove apostrophes
+    assert done.stdout.split() == shown.split()
+    assert not (home / "x").exists()

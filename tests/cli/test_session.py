@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import json
 import shutil
 import sys
 from pathlib import Path
@@ -8,10 +9,20 @@ from pathlib import Path
 import pytest
 import typer
 
+from autotune import errors, exit_handling
 from autotune.cli.options import ProgressOptions
-from autotune.cli.session import confirm, open_progress, prepare_target, run_session
+from autotune.cli.session import (
+    confirm,
+    open_progress,
+    prepare_target,
+    run_session,
+    run_sweep_session,
+)
+from autotune.environments.base import Environment
 from autotune.errors import AutotuneError
 from autotune.report.studies import open_study
+from autotune.study.progress_reporter import ProgressReporter
+from autotune.study.trial_context import open_locked_store
 
 ROOT = Path(__file__).parents[2]
 STUDY = ROOT / "tests" / "report" / "studies" / "improved"
@@ -65,7 +76,8 @@ def test_an_interrupted_study_names_the_command_that_continues_it(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def interrupt(*_: object) -> None:
+    def interrupt(_: object, directory: Path, __: object) -> None:
+        shutil.copytree(STUDY, directory)
         raise KeyboardInterrupt
 
     monkeypatch.chdir(tmp_path)
@@ -73,3 +85,47 @@ def test_an_interrupted_study_names_the_command_that_continues_it(
     with pytest.raises(typer.Exit):
         run_session(interrupt, environment, Path(directory), json_=False, options=options)
     assert f"`autotune resume {arguments}`" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("json_", [False, True])
+def test_a_study_interrupted_before_its_first_record_leaves_nothing_to_resume(
+    json_: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ctrl-C while hosts are locked: their restore has succeeded when the lock is released."""
+
+    def interrupt(environment: Environment, directory: Path, progress: ProgressReporter) -> None:
+        with open_locked_store(environment, directory, progress):
+            raise KeyboardInterrupt
+
+    environment, directory = prepare_target(PAPER), tmp_path / "studies" / "paper"
+    options = ProgressOptions(quiet=True)
+    status = exit_handling.run_command(
+        lambda: run_session(interrupt, environment, directory, json_=json_, options=options),
+        as_json=json_,
+    )
+    assert status == errors.INTERRUPTED_EXIT_CODE
+    output, messages = capsys.readouterr()
+    assert "autotune resume" not in messages
+    assert not directory.exists()
+    if json_:
+        assert json.loads(output)["error"]["code"] == errors.INTERRUPTED_EXIT_CODE
+
+
+def test_an_interrupted_sweep_prints_one_object(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(_: object, __: object, directory: Path, ___: object) -> None:
+        shutil.copytree(STUDY, directory)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("autotune.sweep.runner.run_sweep", interrupt)
+    environment, directory = prepare_target(PAPER), tmp_path / "studies" / "paper"
+    options = ProgressOptions(quiet=True)
+    status = exit_handling.run_command(
+        lambda: run_sweep_session(environment, None, directory, None, json_=True, options=options),
+        as_json=True,
+    )
+    assert status == errors.INTERRUPTED_EXIT_CODE
+    output, messages = capsys.readouterr()
+    assert "autotune resume paper --studies" in messages
+    assert json.loads(output)["error"]["code"] == errors.INTERRUPTED_EXIT_CODE

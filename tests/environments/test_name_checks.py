@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from autotune import errors, exit_handling
 from autotune.cli import app
 from autotune.environments.preparation import prepare
-from autotune.errors import TargetError
+from autotune.errors import AutotuneError, TargetError
 from autotune.target.read_target import read_target
 from tests.printed import printed
 
@@ -120,3 +120,19 @@ def test_a_reader_who_has_seen_enough_is_no_error(lines: int) -> None:
     words = f"{sys.executable} -m autotune params | head -n {lines}; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", words], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "command", ["plan T", "measure T --yes", "sweep T --yes --peak", "apply E T"]
+)
+def test_a_command_for_one_stack_names_no_option_for_beds_that_it_lacks(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    beds = "beds: {a: {}, b: {}}\n"
+    text = REMOTE.replace("198.18.255.254", '"web1.{bed}.example"').replace("MORE", "port: 80")
+    Path("T").write_text(text.replace("SERVICE", "nginx") + beds)
+    done = CliRunner().invoke(app, command.split())
+    assert isinstance(done.exception, AutotuneError)
+    assert "differ between beds" in done.exception.message
+    assert "other commands need a target with the addresses of one bed" in str(done.exception.hint)

@@ -62,6 +62,22 @@ def test_installed_services_are_changed_and_restored(
     assert steps.undo == (f"autotune restore {target}{option}",)
 
 
+def test_no_command_applies_files_to_hosts_whose_addresses_depend_on_the_bed(
+    study: Opened,
+) -> None:
+    lab = read_target(TARGETS / "lab.yaml").target
+    hosts = {
+        name: host.model_copy(update={"address": f"{name}.{{bed}}.example"})
+        for name, host in lab.hosts.items()
+    }
+    opened = with_target(study("improved"), tiers=lab.tiers, hosts=hosts)
+    steps = build_next_steps(build_study_view(opened))
+    assert steps.apply == ("autotune export improved --out improved-best",)
+    assert steps.undo == ()
+    assert "`autotune apply` needs a target without test beds" in steps.note
+    assert not [command for command in steps.commands if command.startswith("autotune apply")]
+
+
 @pytest.mark.parametrize(
     ("name", "resume"), [("killed", True), ("aa", False), ("unmeetable", False)]
 )

@@ -75,3 +75,23 @@ def test_following_a_damaged_study_says_so(tmp_path: Path, line: str) -> None:
     (tmp_path / "events.jsonl").write_text(f"{line}\n")
     with pytest.raises(AutotuneError, match="the study is damaged"):
         JournalTail(tmp_path)()
+
+
+def test_no_secret_that_a_command_prints_is_recorded(tmp_path: Path) -> None:
+    (tmp_path / "bench.sh").write_text(
+        "echo cannot connect to postgresql://bench:S3cret99@db1/shop >&2\necho password=S3cret99\n"
+    )
+    (tmp_path / "toy.yaml").write_text(
+        "name: toy\ncommand: [sh, bench.sh]\nmaximize: rows\nparameters: {x: {range: [1, 9]}}\n"
+    )
+    directory = tmp_path / "studies" / "toy"
+    with pytest.raises(AutotuneError, match="the baseline could not be measured") as raised:
+        start.start_study(prepare(read_target(tmp_path / "toy.yaml")), directory, Silent())
+    calls = open_study(directory).command_calls
+    assert calls
+    for call in calls:
+        assert call.why == "the last line of output is not JSON: password=autotune-masked-1-of-1"
+        assert call.said == "cannot connect to postgresql://bench:autotune-masked-1-of-1@db1/shop"
+    assert "S3cret99" not in raised.value.message
+    files = [path for path in directory.rglob("*") if path.is_file()]
+    assert not [path.name for path in files if b"S3cret99" in path.read_bytes()]
