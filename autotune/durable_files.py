@@ -69,7 +69,11 @@ def make_directory(directory: Path, mode: int = 0o777) -> None:
 
 
 def _write_new_file(path: Path, content: bytes, mode: int, *, sync: bool) -> None:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+    """Write a file that did not exist. A file with this name, or a link that another account placed
+    there, is removed and not followed.
+    """
+    path.unlink(missing_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     handle = os.open(path, flags, mode)
     with os.fdopen(handle, "wb") as file:
         os.fchmod(handle, mode)  # the umask may have changed the mode, which protects the content

@@ -86,3 +86,27 @@ def test_a_file_keeps_its_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(os, "chown", lambda _, user, group: given.append((user, group)))
     durable_files.write_file(path, b"new", keep_owner=True)
     assert given == []  # it is ours already
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        lambda path, victim: path.symlink_to(victim),
+        lambda path, victim: path.hardlink_to(victim),
+        lambda path, _: os.mkfifo(path),
+        lambda path, _: path.write_bytes(b"ha"),
+    ],
+    ids=["link", "hard link", "pipe", "file of a killed writer"],
+)
+def test_no_file_in_place_of_the_new_one_is_opened(
+    place: Callable[[Path, Path], None], tmp_path: Path
+) -> None:
+    """The name is known in advance, and another account may write to the directory."""
+    victim, path = tmp_path / "victim", tmp_path / "metrics.prom"
+    victim.write_bytes(b"theirs")
+    victim.chmod(0o600)
+    place(tmp_path / f".{path.name}.{os.getpid()}.new", victim)
+    durable_files.write_file(path, b"ours")
+    assert path.read_bytes() == b"ours"
+    assert (victim.read_bytes(), stat.S_IMODE(victim.stat().st_mode)) == (b"theirs", 0o600)
+    assert sorted(tmp_path.iterdir()) == [path, victim]

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from autotune.deploy.stack import ServiceInstance
 from autotune.measure.reading import Reading
-from autotune.services.base import Role
+from autotune.services.base import Endpoint, Role
 from autotune.transports.base import Transport
 from autotune.transports.curl import CurlAnswer, send_request
 from autotune.transports.parallel_hosts import run_on_all
@@ -41,12 +41,17 @@ def find_faulty_instances(
     instances: Sequence[ServiceInstance],
     transports: Mapping[str, Transport],
     request: Request,
+    load_host: Transport,
     sleep: Callable[[float], object] = time.sleep,
 ) -> dict[str, str]:
     """Return the fault of every web server that returned no correct response in any try, by service
     instance.
 
     ``transports`` maps host names to transports. The result omits unreachable hosts.
+
+    Some web servers accept requests only from a load balancer, for example because plain HTTP is
+    redirected to HTTPS. If all reachable web servers seem faulty, ``load_host`` therefore also sends
+    a request to each entry. If all of these responses are correct, the result is empty.
     """
     web_instances = {
         transports[instance.placement.host].name: instance
@@ -55,24 +60,12 @@ def find_faulty_instances(
     }
 
     def find_host_fault(transport: Transport) -> str | None:
-        placement = web_instances[transport.name].placement
-        entry_request = next(
-            (
-                entry
-                for entry in request.per_endpoint()
-                if entry.endpoint.host == placement.listen.host
-            ),
-            None,
-        )
-        # Servers behind the entry are assumed to speak plain HTTP/1.1, without TLS.
-        entry_request = entry_request or replace(
-            request, endpoint=placement.listen, tls=None, http2=False
-        )
+        host_request = _build_host_request(request, web_instances[transport.name].placement.listen)
         problem = None
         for attempt in range(MAX_TRIES):
             if attempt:
                 sleep(TRY_INTERVAL_SECONDS)
-            problem = find_answer_error(send_request(transport, entry_request), entry_request)
+            problem = find_answer_error(send_request(transport, host_request), host_request)
             if problem is None:
                 break
         return problem
@@ -80,7 +73,34 @@ def find_faulty_instances(
     host_faults = run_on_all(
         [transports[part.placement.host] for part in web_instances.values()], find_host_fault
     )
-    return {web_instances[name].name: fault for name, fault in host_faults.results.items() if fault}
+    faults = {
+        web_instances[name].name: fault for name, fault in host_faults.results.items() if fault
+    }
+    are_all_suspected = bool(faults) and all(host_faults.results.values())
+    return {} if are_all_suspected and _serves_correctly(request, load_host) else faults
+
+
+def _build_host_request(request: Request, endpoint: Endpoint) -> Request:
+    """Return the request for a web server that listens at ``endpoint``.
+
+    Servers behind the entry are assumed to speak plain HTTP/1.1, without TLS.
+    """
+    entry_requests = (
+        entry for entry in request.per_endpoint() if entry.endpoint.host == endpoint.host
+    )
+    return next(entry_requests, replace(request, endpoint=endpoint, tls=None, http2=False))
+
+
+def _serves_correctly(request: Request, load_host: Transport) -> bool:
+    """True if ``load_host`` is reachable, and every entry of the stack returns a correct response."""
+
+    def are_entries_right(host: Transport) -> bool:
+        return all(
+            find_answer_error(send_request(host, entry), entry) is None
+            for entry in request.per_endpoint()
+        )
+
+    return any(run_on_all([load_host], are_entries_right).results.values())
 
 
 def find_answer_error(answer: CurlAnswer | str, request: Request) -> str | None:

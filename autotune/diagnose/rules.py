@@ -18,6 +18,7 @@ from autotune.services.diagnosis import (
     FULL_FRACTION,
     INFERRED,
     MEASURED,
+    POSSIBLE,
     REPORTED,
     Diagnosis,
     InstanceActivity,
@@ -33,9 +34,12 @@ IDLE_CPU_SHARE = 0.10  # maximum idle share of the CPUs if CPU is the bottleneck
 REQUEST_TIME_SHARE = 0.5
 # If the stack uses a smaller share of the CPUs, other programs keep the CPUs busy.
 STACK_CPU_SHARE = 0.25
+MAX_CPU_SHARE = 1.25  # usage above this share of the quota means that the quota is not enforced
 # CPU is the bottleneck if the quota throttles a host for at least the first share of the time. At least
 # the second share of the quota must also be used.
 THROTTLED_SHARE, QUOTA_USED_SHARE = 0.25, 0.7
+# bursts of requests wait for CPUs that are busy for at least this share of the time
+HEAVY_CPU_SHARE = 0.75
 STORE_ROLES = (Role.STORE, Role.DATABASE)  # dependencies of an application, apart from caches
 MIN_RUNNABLE_PER_CPU = 1.25  # minimum number of runnable processes per CPU if CPU is the bottleneck
 
@@ -177,6 +181,29 @@ def check_crowded_cpus(context: ReadingContext) -> Bottleneck | None:
     )
 
 
+def check_heavily_used_cpus(context: ReadingContext) -> Bottleneck | None:
+    """Report the host with the busiest CPUs, if no earlier rule explains the reading. Bursts of requests
+    wait for CPUs that are idle at other moments.
+    """
+    used_shares = {
+        host.name: sum(instance.cpu for instance in context.instances_on(host.name)) / host.cpus
+        for host in context.hosts.values()
+    }
+    busiest_name = max(used_shares, key=lambda name: used_shares[name], default=None)
+    if busiest_name is None or not HEAVY_CPU_SHARE <= used_shares[busiest_name] <= MAX_CPU_SHARE:
+        return None
+    instances = context.instances_on(busiest_name)
+    instance = max(instances, key=lambda candidate: candidate.cpu)
+    return _build_bottleneck(
+        instance,
+        Resource.CPU,
+        f"the stack used {used_shares[busiest_name]:.0%} of {busiest_name}'s CPUs, and bursts wait for"
+        f" them. {instance.label} used {instance.cpu:.2f} CPUs: add or upgrade CPUs, or reduce the work"
+        " per request",
+        POSSIBLE,
+    )
+
+
 def _find_cpu_shortage(
     context: ReadingContext,
     confidence: float,
@@ -199,8 +226,7 @@ def _find_cpu_shortage(
 
 
 def _describe_quota_use(host: HostActivity, used: float) -> str:
-    # Usage above the quota means that the quota is not enforced.
-    if FULL_FRACTION * host.cpus <= used <= 1.25 * host.cpus:
+    if FULL_FRACTION * host.cpus <= used <= MAX_CPU_SHARE * host.cpus:
         return f"the stack used {used:.2f} of {host.name}'s {host.cpus:g} CPUs"
     if (
         host.throttled >= THROTTLED_SHARE
@@ -397,6 +423,7 @@ BOTTLENECK_RULES: tuple[BottleneckRule, ...] = (
         lambda service: service.cache_rules
     ),  # a cache evicts keys that are requested again
     check_backlog,
+    check_heavily_used_cpus,
 )
 
 

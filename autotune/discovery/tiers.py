@@ -161,14 +161,25 @@ def _select_server(
         for s in servers
         if host.catalogue.deployable[s.key].gateway_protocol == front.gateway_protocol
     ]
-    linked_servers = [
-        s
-        for s in fitting_servers
-        for address in front.gateway_addresses
-        if s.listen_address and _is_same_location(s.listen_address, address)
-    ]
+    linked_servers = [s for s in fitting_servers if _find_used_location(front, s)]
     only_server = fitting_servers if len(fitting_servers) == 1 else []
     return next(iter(linked_servers or only_server), None)
+
+
+def _find_used_location(front: RunningService, server: RunningService) -> str:
+    """Return the first socket or port of an application server to which a web server forwards, or an
+    empty string. A server with several pools listens at several locations.
+    """
+    locations = server.gateway_addresses or (server.listen_address,)
+    return next(
+        (
+            location
+            for address in front.gateway_addresses
+            for location in locations
+            if location and _is_same_location(location, address)
+        ),
+        "",
+    )
 
 
 def _is_same_location(listen: str, address: str) -> bool:
@@ -287,7 +298,9 @@ def _build_instance(
             [front],
         )
     else:
-        deployment, kind, running_services = f"{front.key}+{server.key}", "web", [front, server]
+        location = _find_used_location(front, server) or server.listen_address
+        deployment, kind = f"{front.key}+{server.key}", "web"
+        running_services = [front, replace(server, listen_address=location)]
     roles = dict(catalogue.deployments[deployment])
     services = {
         catalogue.deployable[s.key].name: replace(s, role=roles[s.key]) for s in running_services

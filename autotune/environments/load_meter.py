@@ -85,8 +85,10 @@ class LoadMeter:
         that are not measured.
 
         All hosts are observed. If client ports run out, the reading is repeated once some ports are
-        free.
+        free. If sessions contain pauses, the reading is longer by the longest pause: until then,
+        sessions send only their first requests, so the rate is lower.
         """
+        seconds += self.load.longest_pause
         spec = LoadSpec(rate, seconds, self.timeout, self.slo.limit, ramp_seconds)
         check, total_seconds = self.answer_check, ramp_seconds + seconds
         stack_hosts = self._select_active_hosts(self.read_deployed_settings())
@@ -190,7 +192,7 @@ class LoadMeter:
     def _find_faults(self) -> dict[str, str]:
         active_instances = self.stack.active_instances(self.read_deployed_settings())
         transports = {h.name: h.transport or LocalTransport(h.name) for h in self.hosts}
-        return find_faulty_instances(active_instances, transports, self.request)
+        return find_faulty_instances(active_instances, transports, self.request, self.load_hosts[0])
 
     def _select_active_hosts(self, settings: Settings) -> tuple[WatchedHost, ...]:
         active_instances = self.stack.active_instances(settings)

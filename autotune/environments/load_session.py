@@ -19,6 +19,7 @@ from autotune.environments.evaluation import (
     MeasurementHistory,
     Recorder,
 )
+from autotune.environments.overload_recovery import STEP_SECONDS, OverloadRecovery
 from autotune.environments.peak import Peak
 from autotune.estimate import Estimate, InstanceCapacity
 from autotune.loads.load_commands import check_rate
@@ -176,6 +177,7 @@ class LoadSession:
         self._noise = history.noise
         self._windows: list[WatchedReading] = []  # the windows of the last warm-up
         self._is_warm = False  # true if this session has filled the caches
+        self._recovery = OverloadRecovery()
 
     @property
     def limits(self) -> SearchLimits:
@@ -207,11 +209,9 @@ class LoadSession:
             self._is_warm = False  # services that were restored may have been restarted
             return FailedEvaluation(error.message)
         record.on_deployed(deploy_result)
-        self._is_warm = self._is_warm and not self._loses_cache(deploy_result.restarted_instances)
-        self._last_rate = 0.0
+        self._forget_readings(deploy_result.restarted_instances)
         self.check_answers(record, is_deployed=True)
         deadline = start_time + request.max_seconds
-        self._errors_seen = False
         try:
             warm_up_result = self._warm_up(request, record, prefilled=deploy_result.prefilled)
             expected_peak = update_expected_peak(request.expected_peak, warm_up_result)
@@ -237,6 +237,12 @@ class LoadSession:
             rss=find_max_rss(readings),
             noise=capacity.noise,
         )
+
+    def _forget_readings(self, restarted_instances: Iterable[str]) -> None:
+        """Reset what the readings before a deployment showed of the stack's state."""
+        self._is_warm = self._is_warm and not self._loses_cache(restarted_instances)
+        self._last_rate, self._errors_seen = 0.0, False
+        self._recovery = self._recovery.with_deployment()
 
     def check_answers(self, record: Recorder, *, is_deployed: bool) -> None:
         """Take and record reference responses if they are due (`StackMeter.begin_measurement`)."""
@@ -322,8 +328,11 @@ class LoadSession:
         def probe(rate: float, seconds: float) -> Reading:
             nonlocal longest_seconds
             start_time = self.clock.now()
+            for step_rate in self._recovery.list_step_rates(rate):
+                self.take_reading(step_rate, STEP_SECONDS, record, WARM_UP_PURPOSE)
             watched_readings.append(self.take_reading(rate, seconds, record, "peak"))
             reading = watched_readings[-1].reading
+            self._note_recovery(reading, record)
             if not self.slo.is_met(reading):
                 self.meter.wait_until_drained()
             longest_seconds = max(longest_seconds, self.clock.now() - start_time)
@@ -349,6 +358,15 @@ class LoadSession:
             is_late=lambda: self.clock.now() + longest_seconds / 2 >= deadline,
         )
         return capacity, watched_readings
+
+    def _note_recovery(self, reading: Reading, record: Recorder) -> None:
+        recovery = self._recovery.with_reading(reading, is_met=self.slo.is_met(reading))
+        if recovery.needs_steps and not self._recovery.needs_steps:
+            record.note(
+                f"After an overload, the stack failed at {reading.rate:.0f} requests/s, a rate that it"
+                " sustained before. From now on, the load rises in steps after each overload."
+            )
+        self._recovery = recovery
 
     def take_reading(
         self, rate: float, seconds: float, record: Recorder, purpose: str

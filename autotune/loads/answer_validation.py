@@ -12,7 +12,7 @@ Generators also print the mean body size of all responses: see ``count_wrong_siz
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil
 
@@ -72,12 +72,10 @@ class LoadPage:
             )
         ):
             return mismatch
-        is_decided = self.reference is None or (self.expect is not None and bool(self.expect.body))
-        return (
-            None
-            if is_decided or self.reference is None
-            else find_difference(self.reference, answer)
-        )
+        if self.reference is None:
+            return None if answer.status in self.statuses else f"status {answer.status}"
+        is_decided = self.expect is not None and bool(self.expect.body)
+        return None if is_decided else find_difference(self.reference, answer)
 
     def build_request(self, request: Request) -> Request:
         """Return ``request`` with the method, path and body of this page."""
@@ -203,16 +201,24 @@ class AnswerValidator:
         return len(self.pages) - 1
 
     def inspect_answers(
-        self, pages: Sequence[int], answers: Sequence[ProbeAnswer | None]
+        self,
+        pages: Sequence[int],
+        answers: Sequence[ProbeAnswer | None],
+        accepted_classes: Container[int] | None = None,
     ) -> AnswerInspection:
-        """Validate responses and return their counts. Missing responses and wrong statuses are
-        skipped, because the generator counts them.
+        """Validate responses and return their counts. Missing responses, and classes of statuses outside
+        ``accepted_classes``, are skipped, because the generator counts them as errors.
+
+        A generator does not distinguish pages. The default is therefore the classes of the correct
+        statuses of all pages.
         """
+        if accepted_classes is None:
+            accepted_classes = {status // 100 for page in self.pages for status in page.statuses}
         wrong_answers: list[tuple[str, ProbeAnswer]] = []
         right_answers: list[ProbeAnswer] = []
         for index, answer in zip(pages, answers, strict=True):
             page = self.pages[index]
-            if answer is None or not has_correct_status_class(answer.status, page.statuses):
+            if answer is None or answer.status // 100 not in accepted_classes:
                 continue
             if reason := page.find_error(answer):
                 wrong_answers.append((f"{page.name}: {reason}", answer))
@@ -279,13 +285,6 @@ class AnswerValidator:
         return WrongAnswers(
             self.method, wrong_count, inspection.inspected, inspection.wrong_count, example
         )
-
-
-def has_correct_status_class(status: int, statuses: frozenset[int]) -> bool:
-    """True if a generator that distinguishes only classes of statuses would count this status as
-    correct.
-    """
-    return status // 100 in {right // 100 for right in statuses}
 
 
 def count_wrong_sizes(

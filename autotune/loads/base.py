@@ -34,6 +34,7 @@ MAX_MADE_FACTOR, MAX_EXTRA_REQUESTS = 2, 10
 # If more than this share of requests failed, the server has certainly failed. Failures that a
 # starved generator may have caused do not count.
 PROVEN_FAILURE_SHARE = 0.05
+ABANDONED_ERROR = "given up"  # requests that a failed session did not send
 FELL_BEHIND_MESSAGE = (
     "the load generator fell behind: give the load host more CPU, or add load hosts"
 )
@@ -315,6 +316,11 @@ class LoadGenerator(ABC):
     def programs(self) -> Mapping[str, tuple[str, ...]]:
         """Return the alternative executables of each program, in the same form as for services."""
         return {self.name: (self.name,)}
+
+    @property
+    def longest_pause(self) -> float:
+        """Return the longest sum of pauses between the requests of a session, in seconds."""
+        return 0.0
 
     def with_visits(self, visits: tuple[WeightedVisit, ...]) -> LoadGenerator:
         """Return this generator with ``visits`` as its load.

@@ -79,12 +79,14 @@ class ClosedLoopCeiling:
 class ClosedLoopGenerator(ABC):
     """A generator of closed-loop load. ``packages`` are the Debian packages that contain it.
 
-    If ``is_paced``, the generator obeys the clients' ``max_rate``.
+    If ``is_paced``, the generator obeys the clients' ``max_rate``. The generator does not count
+    statuses as errors whose class, such as 2 for 2xx, is in ``accepted_classes``.
     """
 
     name: str
     packages: tuple[str, ...]
     is_paced = False
+    accepted_classes = frozenset({2})
 
     @abstractmethod
     def build_command(self, request: Request, clients: ClosedLoopClients) -> Argv:
@@ -239,6 +241,7 @@ class WrkGenerator(ClosedLoopGenerator):
     name = "wrk"
     packages = ("wrk",)
     is_paced = True
+    accepted_classes = frozenset({2, 3})
 
     def build_input(self, clients: ClosedLoopClients) -> bytes:
         """Return the script (LuaJIT) that enforces the rate limit."""

@@ -12,6 +12,7 @@ from autotune.loads.answer_validation import (
     MAX_PROBE_RATE,
     MAX_PROBE_SHARE,
     WRONG_ANSWER,
+    AnswerInspection,
     AnswerValidator,
     LoadPage,
 )
@@ -68,7 +69,8 @@ def run_closed_loop(
     if ceiling.failure or not probe_results:
         return ceiling
     answers = probes.parse_answers(probe_results[0], probe_commands[0].requests)
-    return _exclude_wrong_answers(ceiling, validator, page_indices, answers)
+    inspection = validator.inspect_answers(page_indices, answers, load.accepted_classes)
+    return _exclude_wrong_answers(ceiling, inspection)
 
 
 def _build_probe_command(probe: probes.ProbeCommand, host: Transport) -> LoadCommand:
@@ -90,13 +92,9 @@ def _is_requested_page(page: LoadPage, request: Request) -> bool:
 
 
 def _exclude_wrong_answers(
-    ceiling: ClosedLoopCeiling,
-    validator: AnswerValidator,
-    page_indices: list[int],
-    answers: list[probes.ProbeAnswer | None],
+    ceiling: ClosedLoopCeiling, inspection: AnswerInspection
 ) -> ClosedLoopCeiling:
     """Return the ceiling, reduced by the fraction of wrong responses in the sample."""
-    inspection = validator.inspect_answers(page_indices, answers)
     wrong_count = ceil(inspection.wrong_share * (ceiling.requests - ceiling.error_count) - 1e-9)
     if not wrong_count:
         return ceiling

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from autotune.loads.base import (
+    ABANDONED_ERROR,
     LoadGenerator,
     LoadProcess,
     LoadResult,
@@ -45,7 +46,6 @@ from autotune.strict_parsing import parse_uint
 from autotune.target.requests_file import SessionStep, WeightedVisit
 from autotune.transports.request import Request
 
-ABANDONED_ERROR = "given up"  # requests that a failed session did not send
 _SESSION_COUNT_PATTERN = re.compile(r"^Session rate \[sess/s\]:.*\((\d+)/(\d+)\)$", re.M)
 
 
@@ -73,6 +73,10 @@ class SessionGenerator(LoadGenerator):
     name = "httperf"
     packages = ("httperf",)
     limits = PROCESS_LIMITS
+
+    @property
+    def longest_pause(self) -> float:
+        return max((kind.think_seconds for kind in self.kinds), default=0.0)
 
     def with_visits(self, visits: tuple[WeightedVisit, ...]) -> LoadGenerator:
         """Return the generator with a session for each visit and one request per burst."""

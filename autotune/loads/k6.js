@@ -31,8 +31,10 @@ const load = {
   summaryTrendStats: ['max', 'count'],
 };
 
+// Visits are evenly mixed. Random visits would make more or fewer requests than the rate allows.
 function chosen() {
-  let left = Math.random() * total;
+  const turn = (exec.scenario.iterationInTest * order.stride + order.first) % order.iterations;
+  let left = (turn / order.iterations) * total;
   return order.visits.find((visit) => (left -= visit.weight) < 0) || order.visits[0];
 }
 

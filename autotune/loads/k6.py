@@ -11,14 +11,16 @@ exactly. The percentiles that k6 prints cannot be combined across processes.
 from __future__ import annotations
 
 import json
+import secrets
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib.resources import files
-from math import ceil
+from math import ceil, gcd
 from typing import Any
 
 from autotune.loads.base import (
+    ABANDONED_ERROR,
     MAX_STALL_SHARE,
     MIN_ACHIEVED_SHARE,
     NO_FILE_ERROR,
@@ -31,6 +33,7 @@ from autotune.loads.base import (
     find_last_line,
     sort_counts,
 )
+from autotune.loads.workload import check_pauses, sum_pauses
 from autotune.services.base import Argv
 from autotune.strict_parsing import is_ip_address, parse_json, split_lines
 from autotune.target.requests_file import SessionStep, WeightedVisit
@@ -45,6 +48,7 @@ MIN_CLIENTS = 16
 START_SECONDS = 30  # time for k6 to start and for a script's `setup`
 # the growth factor applies to bins beyond the latency limit
 BINS_WITHIN_LIMIT, BIN_GROWTH_FACTOR = 25, 1.25
+GOLDEN_SECTION = 0.6180339887498949  # successive multiples of it are evenly spread
 ERROR_KINDS = (
     "1xx", "3xx", "4xx", "5xx", "wrong body", "timeout", "refused", "reset", "certificate",
     NO_PORT_ERROR, NO_FILE_ERROR, "other", "failed check", "script error", "no request made", "elsewhere",
@@ -53,7 +57,14 @@ ERROR_KINDS = (
 RUN_COMMAND = ("k6", "run", "--quiet", "--no-usage-report", "--address=")
 _VISITS_SCRIPT = """
 Object.assign(exports, { options: load, handleSummary });
-exports.default = () => arrive(() => chosen().steps.forEach(ask));
+const visits = new Counter('visits'); // started visits
+const planned = new Counter('planned'); // requests of the started visits
+exports.default = () => arrive(() => {
+  const { steps } = chosen();
+  visits.add(1);
+  planned.add(steps.length);
+  steps.forEach(ask);
+});
 """
 
 
@@ -66,7 +77,8 @@ def read_source(file_name: str) -> str:
 class K6Generator(LoadGenerator):
     """k6 0.52 (grafana.com/docs/k6). ``timeout`` bounds each process.
 
-    With ``visits``, each arrival is one visit, chosen by weight, instead of one request.
+    With ``visits``, each arrival is one visit instead of one request. Visits are evenly mixed in
+    proportion to their weights, so that every reading sends the requested number of requests.
     """
 
     visits: tuple[WeightedVisit, ...] = ()
@@ -78,6 +90,7 @@ class K6Generator(LoadGenerator):
     http2 = True
 
     def with_visits(self, visits: tuple[WeightedVisit, ...]) -> LoadGenerator:
+        check_pauses(visits)
         return K6Generator(visits)
 
     def list_steps(self, request: Request) -> tuple[tuple[SessionStep, float], ...]:
@@ -93,8 +106,7 @@ class K6Generator(LoadGenerator):
 
     @property
     def longest_pause(self) -> float:
-        """Return the sum of the pauses in the longest visit, in seconds."""
-        return max((sum(step.think for step in v.session_steps) for v in self.visits), default=0.0)
+        return max(map(sum_pauses, self.visits), default=0.0)
 
     def build_processes(
         self, request: Request, spec: LoadSpec, hosts: int = 1
@@ -112,7 +124,10 @@ class K6Generator(LoadGenerator):
         count = min(count, int(spec.rate * spec.seconds / self.requests_per_visit + 1e-9))
         if count < 1:
             return ()
-        return (self._build_process(request, spec, spec.rate / count, held_seconds),) * count
+        return tuple(
+            self._build_process(request, spec, spec.rate / count, held_seconds)
+            for _ in range(count)
+        )
 
     def _build_process(
         self, request: Request, spec: LoadSpec, rate: float, held_seconds: float
@@ -126,10 +141,12 @@ class K6Generator(LoadGenerator):
             "iterations": iterations,
             "span": round(1000 * spec.seconds),
             "clients": clients,
-            "grace": round(1000 * (spec.timeout + 1)),
+            "grace": round(1000 * (spec.timeout + self.longest_pause + 1)),
+            "stride": find_stride(iterations),
+            "first": secrets.randbelow(iterations),
             **self.describe_rate(offered_rate),
         }
-        stop_seconds = ceil(spec.seconds + 2 * spec.timeout + START_SECONDS)
+        stop_seconds = ceil(spec.seconds + 2 * spec.timeout + self.longest_pause + START_SECONDS)
         argv, scenario = self._build_run_command(request, spec, scenario_parameters, stop_seconds)
         return LoadProcess(
             argv,
@@ -156,7 +173,7 @@ class K6Generator(LoadGenerator):
         ``stop_seconds``.
         """
         document = {
-            **describe_requests(request, self.visits),
+            **describe_requests(request, shuffle_visits(self.visits)),
             **scenario_parameters,
             "timeout": f"{spec.timeout:g}s",
             "edges": list_bin_edges(spec),
@@ -186,8 +203,33 @@ class K6Generator(LoadGenerator):
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             reason = f"k6 printed no result ({error!r}): {find_last_line(output)}"
             return LoadResult.build_unsent_result(process.request_count, reason)
-        result = _build_result(counts, process, spec, self.requests_per_visit)
+        result = _build_result(counts, spec, self._count_unsent(counts, process))
         return result.as_exhausted_host() or _check_result(result, lag_seconds, process, spec)
+
+    def _count_unsent(self, counts: Mapping[str, int], process: LoadProcess) -> int:
+        """Return the number of requests in visits that were dropped or never started."""
+        planned_visits = round(process.request_count / self.requests_per_visit)
+        started_visits = counts.get("visits" if self.visits else "sent", 0)
+        missing_visits = max(counts.get("dropped_iterations", 0), planned_visits - started_visits)
+        return round(missing_visits * self.requests_per_visit)
+
+
+def shuffle_visits(visits: tuple[WeightedVisit, ...]) -> tuple[WeightedVisit, ...]:
+    """Return the visits in random order, sorted by their number of requests.
+
+    The scenario gives the last places in its order to the last visits, and rounds their number down.
+    The load therefore never contains more requests than requested.
+    """
+    shuffled_visits = secrets.SystemRandom().sample(visits, len(visits))
+    return tuple(sorted(shuffled_visits, key=lambda visit: len(visit.session_steps)))
+
+
+def find_stride(count: int) -> int:
+    """Return a number whose first multiples, modulo ``count``, are all different and evenly spread."""
+    stride = max(1, round(count * GOLDEN_SECTION))
+    while gcd(stride, count) != 1:
+        stride += 1
+    return stride
 
 
 def describe_requests(request: Request, visits: tuple[WeightedVisit, ...]) -> dict[str, Any]:
@@ -211,8 +253,13 @@ def describe_requests(request: Request, visits: tuple[WeightedVisit, ...]) -> di
             {
                 "weight": weight,
                 "steps": [
-                    {"path": s.path, "method": s.method, "body": s.body, "think": s.think}
-                    for s in steps
+                    {
+                        "path": step.path,
+                        "method": step.method,
+                        "body": step.body,
+                        "think": step.think if number < len(steps) else 0.0,
+                    }
+                    for number, step in enumerate(steps, 1)
                 ],
             }
             for weight, steps in weighted_steps
@@ -259,20 +306,18 @@ def parse_whole_count(printed_number: object) -> int:
     return int(printed_number)
 
 
-def _build_result(
-    counts: Mapping[str, int], process: LoadProcess, spec: LoadSpec, requests_per_visit: float
-) -> LoadResult:
+def _build_result(counts: Mapping[str, int], spec: LoadSpec, unsent_count: int) -> LoadResult:
     """Return the result of one process. Each intended request counts either as a correct response
     or as one error.
+
+    ``unsent_count`` is the number of requests in visits that were not started.
     """
     histogram = {edge: counts.get(f"bin_{i}", 0) for i, edge in enumerate(list_bin_edges(spec))}
     errors = Counter({kind: counts.get(f"failed_{i}", 0) for i, kind in enumerate(ERROR_KINDS)})
     sent_count = counts.get("sent", 0)
     errors["unanswered"] = max(0, sent_count - sum(histogram.values()) - errors.total())
-    errors["not sent"] = max(
-        round(counts.get("dropped_iterations", 0) * requests_per_visit),
-        process.request_count - sent_count,
-    )
+    errors[ABANDONED_ERROR] = max(0, counts.get("planned", 0) - sent_count)
+    errors["not sent"] = unsent_count
     return LoadResult(
         intended=sum(histogram.values()) + errors.total(),
         sent=sent_count,

@@ -66,8 +66,11 @@ class AnswerSample:
 
     def find_wrong_answers(self, result: LoadResult, output: CommandResult) -> WrongAnswers:
         """Return the wrong responses in ``result`` that the output of the command reveals."""
-        answers = probes.parse_answers(output, self.command.requests)
-        inspection = self.validator.inspect_answers(self.pages, answers)
+        requests = self.command.requests
+        answers = probes.parse_answers(output, requests)
+        # The requests contain the correct statuses of all pages, even of pages without a reference.
+        accepted_classes = {status // 100 for status in requests[0].statuses}
+        inspection = self.validator.inspect_answers(self.pages, answers, accepted_classes)
         return self.validator.find_wrong_answers(result, inspection, self.earlier_inspection)
 
 

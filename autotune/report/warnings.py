@@ -133,6 +133,11 @@ WARNING_KINDS = {
             "raise `load.max_rate`, or add hosts to `load.hosts`",
         ),
         WarningKind(
+            "slo-not-met",
+            "No configuration met the SLO at any rate.",
+            "raise the limits under `slo:`, or first fix the slow or failing responses",
+        ),
+        WarningKind(
             "many-failed",
             "Many trials failed, so the search learned little.",
             "under `parameters:`, narrow the ranges that the failures mention",
@@ -487,7 +492,10 @@ def _warn_of_steal(reading_counts: Collection[ReadingCounts]) -> Iterator[StudyW
 def _warn_of_trials(view: StudyFigures) -> Iterator[StudyWarning]:
     finished_trials, budgeted_count = view.state.list_counted_trials(), view.target.budget.trials
     finished_count, failed_count = len(finished_trials), sum(map(is_unusable, finished_trials))
-    # If all trials failed, the verdict needs no further warning.
+    if view.verdict == "unmeetable":
+        yield _build_warning(
+            "slo-not-met", failed_count, 0, "no configuration met the SLO at any rate"
+        )
     if MAX_FAILED_SHARE * finished_count < failed_count < finished_count:
         yield _build_warning(
             "many-failed",

@@ -244,6 +244,21 @@ def _strip_port(address: str) -> str:
 
 
 def _find_address(config: Config, option: str) -> str:
-    """Return the first listening address; empty if the server listens on all addresses."""
-    first_address = config.find_last_word(option).strip("\"'").partition(",")[0].removeprefix("-")
-    return "" if first_address in ("", "*", "0.0.0.0", "::") else first_address  # noqa: S104  # only read, never bound
+    """Return a listening address; empty if the server listens on all addresses.
+
+    IPv6 addresses come last, because memcached-tool does not support IPv6. Command options (`-l`) may
+    be repeated. Of other options, only the last line takes effect.
+    """
+    lines = config.find_all(option)
+    addresses = [
+        address.removeprefix("-")
+        for line in (lines if option.startswith("-") else lines[-1:])
+        for word in line.words
+        for address in word.strip("\"'").split(",")
+    ]
+    address = min(addresses, key=_is_ipv6, default="")
+    return "" if address in ("", "*", "0.0.0.0", "::") else address  # noqa: S104  # only read, never bound
+
+
+def _is_ipv6(address: str) -> bool:
+    return address.startswith("[") or address.count(":") > 1

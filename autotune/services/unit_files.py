@@ -23,7 +23,7 @@ UNIT_DIRECTORIES = (
     "/run/systemd/generator.late",
 )
 ADMIN_DIRECTORY = "/etc/systemd/system"  # directory of the administrator's own units and drop-ins
-_LINE_PATTERN = re.compile(r"[^\n]+")
+_LINE_PATTERN = re.compile(r"(?m)^[^\n]*")
 _WORD_PATTERN = re.compile(r"""(?:"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|\\[^\s]|[^\s"'\\])+""")
 # Arguments: unit, option, argv… Runs argv with the option under the unit's account, in the unit's
 # directory and environment. The running service and its socket are not affected.
@@ -215,13 +215,18 @@ def parse_exec_start(unit_text: str) -> Directive | None:
 
 @lru_cache(maxsize=64)  # adoption parses the same few units for each parameter of a service
 def parse_directives(unit_text: str) -> tuple[Directive, ...]:
-    """Return every assignment with its words as arguments, including words on continuation lines."""
+    """Return every assignment with its words as arguments, including words on continuation lines.
+
+    An empty line or the end of the file ends an assignment, even after a backslash.
+    """
     assignments: list[Directive] = []
     section, assignment_words, is_continued = "", list[Word](), False
-    for line in _LINE_PATTERN.finditer(unit_text):
+    for line in _LINE_PATTERN.finditer(f"{unit_text}\n"):
         stripped_line, start = line[0].strip(), line.start()
         if stripped_line.startswith(("#", ";")):
             continue  # comments may be between continuation lines, too
+        if not is_continued and not stripped_line:
+            continue
         if not is_continued and stripped_line.startswith("["):
             section = stripped_line
             continue

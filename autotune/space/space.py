@@ -201,9 +201,15 @@ class SearchSpace:
 
     def with_load_traits(self, traits: frozenset[LoadTrait]) -> SearchSpace:
         """Return the space for a load with these traits, which add some parameters to the core."""
+        return self.with_core_parameters(
+            {d.name for d in self.dimensions if d.parameter.decides & traits}
+        )
+
+    def with_core_parameters(self, parameter_names: Container[str]) -> SearchSpace:
+        """Return the space with ``parameter_names`` added to the core."""
         dimensions = tuple(
             replace(d, parameter=replace(d.parameter, effect=Effect.CAPACITY))
-            if d.parameter.decides & traits
+            if d.name in parameter_names
             else d
             for d in self.dimensions
         )

@@ -7,7 +7,7 @@ the candidates, because a single reading overstates the best candidate by about 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from math import hypot, log
@@ -226,16 +226,8 @@ def select_finalists(state: State, max_count: int, min_count: int) -> tuple[int,
     measurement, and the winner must not be worse than published advice.
     """
     estimates_by_trial = estimate_candidate_peaks(state)
-    ranked_trials = sorted(
-        estimates_by_trial, key=lambda trial: estimates_by_trial[trial].log_mean, reverse=True
-    )
-    leads_by_trial = {
-        trial: estimates_by_trial[ranked_trials[0]].ratio_to(estimates_by_trial[trial])
-        for trial in ranked_trials
-    }
-    plausible_trials = [
-        t for t, lead in leads_by_trial.items() if lead.log_mean < PLAUSIBLE_SDS * lead.sd
-    ]
+    ranked_trials = _rank_trials(estimates_by_trial)
+    plausible_trials = _select_plausible_trials(estimates_by_trial)
     chosen_trials = [
         trial
         for rank, trial in enumerate(ranked_trials)
@@ -248,6 +240,21 @@ def select_finalists(state: State, max_count: int, min_count: int) -> tuple[int,
     if advised_trial is None or advised_trial in chosen_trials:
         return tuple(chosen_trials)
     return (*chosen_trials[:-1], advised_trial)
+
+
+def _rank_trials(estimates_by_trial: Mapping[int, Estimate]) -> list[int]:
+    """Return the trials, the highest peak first."""
+    return sorted(estimates_by_trial, key=lambda trial: -estimates_by_trial[trial].log_mean)
+
+
+def _select_plausible_trials(estimates_by_trial: Mapping[int, Estimate]) -> list[int]:
+    """Return the trials that may be the best of all, the highest peak first."""
+    ranked_trials = _rank_trials(estimates_by_trial)
+    leads_by_trial = {
+        trial: estimates_by_trial[ranked_trials[0]].ratio_to(estimates_by_trial[trial])
+        for trial in ranked_trials
+    }
+    return [t for t, lead in leads_by_trial.items() if lead.log_mean < PLAUSIBLE_SDS * lead.sd]
 
 
 def find_best_trial(state: State) -> int | None:
@@ -275,7 +282,7 @@ def find_leader(state: State) -> int | None:
     """Return the trial that would win now, with all of its changes."""
     return find_winner(
         estimate_candidate_peaks(state),
-        _list_noisy_repeats(state, *FINAL_PHASES),
+        _list_rival_repeats(state, *FINAL_PHASES),
         _list_preset_trials(state),
     )
 
@@ -284,7 +291,7 @@ def select_finalist_pair(state: State) -> tuple[int, int] | None:
     """Return the two finalists to compare (`optimize.ranking.find_rivals`); ``None`` before the
     first repeat.
     """
-    repeats = _list_noisy_repeats(state, Phase.FINALIST)
+    repeats = _list_rival_repeats(state, Phase.FINALIST)
     return (
         ranking.find_rivals(
             pool_peaks(estimate_candidate_peaks(state), repeats), _list_preset_trials(state)
@@ -297,7 +304,7 @@ def select_finalist_pair(state: State) -> tuple[int, int] | None:
 def is_undecided(state: State, first_number: int, second_number: int) -> bool:
     """True if the measurements do not yet show which of two finalists is better."""
     estimates = pool_peaks(
-        estimate_candidate_peaks(state), _list_noisy_repeats(state, *FINAL_PHASES)
+        estimate_candidate_peaks(state), _list_rival_repeats(state, *FINAL_PHASES)
     )
     return ranking.is_undecided(estimates[first_number], estimates[second_number])
 
@@ -307,7 +314,7 @@ def is_clearly_worse(state: State, configuration_number: int, trial: Trial) -> b
     to sustain.
     """
     estimate = pool_peaks(
-        estimate_candidate_peaks(state), _list_noisy_repeats(state, *FINAL_PHASES)
+        estimate_candidate_peaks(state), _list_rival_repeats(state, *FINAL_PHASES)
     )[configuration_number]
     return (
         compute_win_probability(estimate, _add_study_noise(state, state.normalize_peak(trial)))
@@ -361,6 +368,25 @@ def _list_preset_trials(state: State) -> frozenset[int]:
         return frozenset()
     preset_trials = state.list_finished_trials(*(OPENING_PHASES - {Phase.BASELINE}))
     return frozenset(trial.number for trial in preset_trials)
+
+
+def _list_rival_repeats(state: State, *phases: Phase) -> dict[int, list[Estimate]]:
+    """Return the final measurements of each configuration that may win.
+
+    If no preset was measured again, the presets that may be the best are included without measurements.
+    A search result must beat the best preset, even if there was no time to repeat that preset.
+    """
+    repeats, presets = _list_noisy_repeats(state, *phases), _list_preset_trials(state)
+    if not repeats or not presets.isdisjoint(repeats):
+        return repeats
+    failed_trials = {
+        state.find_configuration_number(trial)
+        for trial in state.list_finished_trials(*FINAL_PHASES)
+        if not trial.is_feasible and not trial.is_unmeasured
+    }
+    plausible_trials = _select_plausible_trials(estimate_candidate_peaks(state))
+    rivals = [t for t in plausible_trials if t in presets and t not in failed_trials]
+    return {**repeats, **{trial_number: [] for trial_number in rivals}}
 
 
 def _list_noisy_repeats(state: State, *phases: Phase) -> dict[int, list[Estimate]]:

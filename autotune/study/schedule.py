@@ -414,16 +414,15 @@ def _plan_reference(
 ) -> ScheduleStep | None:
     """Return a measurement of the reference if its last measurement on this bed is too old.
 
-    A study that ends before ``MIN_REFERENCES`` measurements of the reference cannot estimate drift.
-    Such a study does not measure the reference.
+    A study that ends before ``MIN_REFERENCES`` repeats of the reference cannot estimate drift, because
+    the measurement that selected the reference does not count. Such a study does not repeat the
+    reference.
     """
     reference = find_reference(state)
     if reference is None:
         return None
-    reference_trials = [
-        t for t in (reference, *state.list_finished_trials(Phase.REFERENCE)) if t.bed == bed
-    ]
-    last_number = max((t.number for t in reference_trials), default=-1)
+    repeats = [t for t in state.list_finished_trials(Phase.REFERENCE) if t.bed == bed]
+    last_number = max((t.number for t in (reference, *repeats) if t.bed == bed), default=-1)
     later_trials = [
         t
         for t in state.list_finished_trials(*COUNTED_PHASES)
@@ -438,7 +437,7 @@ def _plan_reference(
     )
     if weighted_trial_count < REFERENCE_INTERVAL_TRIALS:
         return None
-    missing_count = MIN_REFERENCES - len(reference_trials)
+    missing_count = MIN_REFERENCES - len(repeats)
     if not _can_measure_references(state, budget, elapsed_seconds, missing_count):
         return None
     return MeasureStep(
@@ -457,7 +456,8 @@ def _can_measure_references(
     needed_seconds /= max(1, len(state.active_beds))
     left_trials = budget.trials - len(state.list_counted_trials(include_running=True))
     left_seconds = budget.time - compute_reserve_seconds(state, budget) - elapsed_seconds
-    return missing_count <= 1 or (trials_between <= left_trials and needed_seconds <= left_seconds)
+    # After the last trial, the search is over and the reference is not repeated.
+    return missing_count <= 1 or (trials_between < left_trials and needed_seconds <= left_seconds)
 
 
 def _plan_ranking(state: State) -> ScheduleStep | None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
+from autotune.diagnose.bottleneck import Bottleneck
 from autotune.optimize.gp.surrogate import SurrogateModel
 from autotune.optimize.simplify import is_expendable, revert_changes, simplify_winner
+from autotune.parameter_name import ParameterName
 from autotune.space.space import SearchSpace
 from autotune.study.ranking import is_clearly_worse, select_feasible_trials
 from autotune.study.study_state import Phase, State
@@ -13,7 +17,12 @@ from autotune.study.winner_changes import Simplification
 def select_next_block(
     state: State, surrogate: SurrogateModel, space: SearchSpace, trial_number: int
 ) -> Simplification:
-    """Return the record with the changes of trial ``trial_number`` to revert in the next measurement."""
+    """Return the record with the changes of trial ``trial_number`` to revert in the next measurement.
+
+    Parameters that the evidence of a bottleneck names count as important, even if guides do not mention
+    them.
+    """
+    space = space.with_core_parameters(_find_named_parameters(state, space))
     leader, previous_record = (
         state.find_trial(trial_number),
         state.simplification or Simplification(),
@@ -50,3 +59,20 @@ def select_next_block(
         refused=refused_blocks,
         measured=len(state.list_started_trials(Phase.SIMPLIFIED)),
     )
+
+
+def _find_named_parameters(state: State, space: SearchSpace) -> set[str]:
+    """Return the full names of the parameters that the evidence of a bottleneck names."""
+    return {
+        dimension.name
+        for dimension in space.tunable_dimensions
+        for bottleneck in state.bottlenecks.values()
+        if _is_named(ParameterName.parse(dimension.name), bottleneck)
+    }
+
+
+def _is_named(name: ParameterName, bottleneck: Bottleneck) -> bool:
+    service_pairs = {(tier, service) for tier, service, _ in bottleneck.related}
+    service_pairs.add((bottleneck.tier, bottleneck.service))
+    words = re.findall(r"\w+", bottleneck.evidence)
+    return (name.tier, name.service) in service_pairs and name.parameter in words

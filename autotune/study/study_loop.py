@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from autotune.environments.load_session import UNMEASURED_PEAK_SD
@@ -62,6 +62,8 @@ from autotune.target.messages import format_count
 from autotune.target.model import Budget
 
 NextStep = tuple[ScheduleStep, Trial | None]
+# A simplified winner that probably loses more, as a log ratio of the capacity, is not measured precisely.
+MAX_SIMPLIFICATION_LOSS = 0.1
 # Expected difference between two measurements of the same configuration, as the sd of the logarithm.
 REPEAT_LOG_SD = 0.10
 # The search stops if the probability of a gain of at least MIN_RELEVANT_GAIN is below STOP_PROBABILITY.
@@ -267,7 +269,10 @@ def prepare_measurement(
     is_refinement = step.source_trial is not None and step.source_trial == find_incumbent_number(
         state
     )
-    best_incumbent = None if is_refinement else find_incumbent(state)
+    if step.phase is Phase.SIMPLIFIED:
+        best_incumbent = _find_lowest_acceptable_peak(state)
+    else:
+        best_incumbent = None if is_refinement else find_incumbent(state)
     expected_peak, incumbent = (
         offset.add_to_peak(estimate) if estimate else None
         for estimate in (estimate_expected_peak(state, step), best_incumbent)
@@ -278,6 +283,12 @@ def prepare_measurement(
         compute_time_limit(state, step.phase, budget, context.elapsed_seconds),
         budget.time / USUAL_MEASUREMENTS,
     )
+
+
+def _find_lowest_acceptable_peak(state: State) -> Estimate | None:
+    """Return the peak below which a simplified winner is rejected without a precise measurement."""
+    peak = find_incumbent(state)
+    return peak and replace(peak, log_mean=peak.log_mean - MAX_SIMPLIFICATION_LOSS)
 
 
 def learn_from_trial(context: TrialContext, searcher: Searcher, trial: Trial) -> None:

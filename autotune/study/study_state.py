@@ -195,7 +195,7 @@ class State:
     - ``bed_seconds``: the seconds that each bed has spent.
     - ``exclusion_reasons``: the reason for each bed that is inactive in this session.
     - ``is_shared``: the study is in a shared database.
-    - ``missed_seconds``: the seconds of study time that each bed missed before it joined.
+    - ``missed_seconds``: the seconds of study time that each bed missed before it joined or resumed.
     """
 
     trials: tuple[Trial, ...] = ()
@@ -235,8 +235,8 @@ class State:
         return _find_longest_seconds(self.seconds, self.bed_seconds, self.missed_seconds)
 
     def compute_bed_elapsed_seconds(self, bed: str | None) -> float:
-        """Return the elapsed seconds of the study for one of `stacks`, including the time before the
-        bed joined.
+        """Return the elapsed seconds of the study for one of `stacks`, including the time that the bed
+        missed.
         """
         if bed is None:
             return sum(self.seconds.values())
@@ -539,6 +539,7 @@ def _apply_session(record: records.SessionStart, draft: _StateDraft) -> None:
     beds = draft.own_beds()
     beds.update(active_beds)
     _check_name_count(beds, "test beds")
+    _set_missed_seconds(draft, active_beds)
     draft.set(exclusion_reasons={bed: LEFT_OUT_REASON for bed in beds if bed not in active_beds})
 
 
@@ -546,15 +547,19 @@ def _apply_session(record: records.SessionStart, draft: _StateDraft) -> None:
 def _apply_bed_join(record: records.BedJoined, draft: _StateDraft) -> None:
     """Add a test bed, or let it join again."""
     bed = record.bed
-    elapsed_seconds = _find_longest_seconds(
-        draft.read("seconds"), draft.read("bed_seconds"), draft.read("missed_seconds")
-    )
-    missed_seconds = max(0.0, elapsed_seconds - draft.read("bed_seconds").get(bed, 0.0))
+    _set_missed_seconds(draft, (bed,))
     draft.own_mapping("exclusion_reasons").pop(bed, None)
-    draft.own_mapping("missed_seconds")[bed] = missed_seconds
     beds = draft.own_beds()
     beds[bed] = None
     _check_name_count(beds, "test beds")
+
+
+def _set_missed_seconds(draft: _StateDraft, beds: Iterable[str]) -> None:
+    """Set the seconds that each of ``beds`` missed, so that no bed has more time left than the study."""
+    bed_seconds, missed_seconds = draft.read("bed_seconds"), draft.own_mapping("missed_seconds")
+    elapsed_seconds = _find_longest_seconds(draft.read("seconds"), bed_seconds, missed_seconds)
+    for bed in beds:
+        missed_seconds[bed] = max(0.0, elapsed_seconds - bed_seconds.get(bed, 0.0))
 
 
 @_apply.register

@@ -69,10 +69,38 @@ def test_a_host_that_never_answers_right(answers: list[str], found: str | None) 
         "web1": Curl("web1", "found 100 of 100\n\n200 0.002"),
         "web2": (second := Curl("web2", *answers)),
     }
-    named = find_faulty_instances(parts(), transports, REQUEST, pauses.append)
+    entry = Curl("load1", "Bad Gateway\n\n502 0.001")
+    named = find_faulty_instances(parts(), transports, REQUEST, entry, pauses.append)
     assert named == ({"web.web2.nginx": found} if found else {})
     assert set(second.asked) == {"http://shop:80/kv.php"}
     assert pauses == [TRY_INTERVAL_SECONDS] * (len(second.asked) - 1)
+
+
+REDIRECT = "\n\n301 0.001"
+
+
+@pytest.mark.parametrize(
+    ("entry", "found"),
+    [
+        ("found 100 of 100\n\n200 0.002", {}),
+        ("found 099 of 100\n\n200 0.002", dict.fromkeys(("web1", "web2"), "status 301")),
+        ("Bad Gateway\n\n502 0.001", dict.fromkeys(("web1", "web2"), "status 301")),
+        ("unreachable", dict.fromkeys(("web1", "web2"), "status 301")),
+    ],
+    ids=["right", "wrong body", "502", "unreachable"],
+)
+def test_hosts_that_answer_only_their_load_balancer_are_not_faulty(
+    entry: str, found: dict[str, str]
+) -> None:
+    """WordPress and others redirect plain HTTP, unless the load balancer says that TLS ends there."""
+    transports: dict[str, Transport] = {name: Curl(name, REDIRECT) for name in ("web1", "web2")}
+    load_host = Curl("load1", entry)
+    named = find_faulty_instances(parts(), transports, REQUEST, load_host, lambda _: None)
+    assert named == {f"web.{host}.nginx": fault for host, fault in found.items()}
+    assert load_host.asked == ["https://shop:443/kv.php"]
+    transports["web2"] = Curl("web2", "unreachable")
+    named = find_faulty_instances(parts(), transports, REQUEST, load_host, lambda _: None)
+    assert named == ({"web.web1.nginx": "status 301"} if found else {})
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autotune.discovery.host_reading import DiscoveredHost
 from autotune.discovery.tiers import DiscoveredTier, find_instances, group_tiers
-from tests.discovery.places import LB, SITE, cache, host, store, web
+from tests.discovery.places import LB, POOL, SITE, adopted, cache, host, store, web
 
 
 def found(*hosts: DiscoveredHost) -> dict[str, DiscoveredTier]:
@@ -60,3 +60,27 @@ def test_what_is_not_tuned_is_told() -> None:
     why = "lb1: nginx listens on no TCP port: set `load: {url: …}` manually to load it"
     assert silent == ((), (why,))
     assert find_instances(host("idle", "10.0.0.8", {})) == ((), ())
+
+
+def test_of_several_pools_the_one_that_the_web_server_uses_is_observed() -> None:
+    pool = "\n[shop]\nlisten = {}\npm = static\npm.max_children = 5\n"
+    shop = POOL + pool.format("127.0.0.1:9000")
+    for site, location in (
+        (SITE, "/run/php/php8.2-fpm.sock"),
+        (SITE.replace("unix:/run/php/php8.2-fpm.sock", "127.0.0.1:9000"), "9000"),
+        # A link to the first pool's socket, as Debian's alternatives have it.
+        (SITE.replace("php8.2-fpm.sock", "php-fpm.sock"), "/run/php/php8.2-fpm.sock"),
+    ):
+        tier = adopted(web(site=site, pool=shop))
+        assert tier.adopted_configs["web.web1.php_fpm"].listen == location
+
+
+def test_of_two_versions_that_with_a_pool_at_the_web_server_s_address_is_adopted() -> None:
+    pools = "[www]\nlisten = /run/php/www.sock\n[shop]\nlisten = /run/php/shop.sock\n"
+    files = {path: text.decode() for path, text in web().tree.files.items()}
+    files["/etc/nginx/sites-available/default"] = SITE.replace("php8.2-fpm.sock", "shop.sock")
+    files["/etc/php/7.4/fpm/php-fpm.conf"] = f"{pools}pm = static\npm.max_children = 7\n"
+    units = ("nginx.service", "php7.4-fpm.service", "php8.2-fpm.service")
+    (front,), _ = find_instances(host("web1", "10.0.0.1", files, *units, links=web().tree.links))
+    server = front.services["php_fpm"]
+    assert (server.instance, server.listen_address) == ("php7.4-fpm.service", "/run/php/shop.sock")

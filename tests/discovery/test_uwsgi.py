@@ -95,3 +95,17 @@ def test_two_applications_of_one_emperor_are_named_and_left_alone() -> None:
     running, notes = find_instances(DiscoveredHost(**{**vars(of), "tree": both}))
     assert running == ()
     assert "not tuned, because 2 uWSGI applications share it" in notes[0]
+
+
+@pytest.mark.parametrize(
+    ("written", "socket"),
+    [
+        ("%d%n.sock", "/srv/shop/shop.sock"),
+        ("/run/%(project)/%n.sock", "/run/web/shop.sock"),
+        ("%(place)/uwsgi.sock", "/run/web/uwsgi.sock"),
+    ],
+)
+def test_placeholders_in_the_address_are_replaced(written: str, socket: str) -> None:
+    ini = f"[uwsgi]\nproject = web\nplace = /run/%(project)\nsocket = {written}\nprocesses = 3\n"
+    tier = adopted(host(f"/usr/bin/uwsgi --ini {PATH}", socket, ini=ini))
+    assert tier.adopted_configs["app.web1.uwsgi"].listen == socket

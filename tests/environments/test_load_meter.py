@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from autotune.deploy.stack import Stack
 from autotune.environments.load_meter import LoadMeter
-from autotune.loads.base import LoadSpec, Request
+from autotune.loads.base import LoadGenerator, LoadSpec, Request
 from autotune.loads.httperf import HttperfGenerator
+from autotune.loads.httperf_sessions import SessionGenerator
+from autotune.loads.k6 import K6Generator
 from autotune.monitor.host_watch import Observations, WatchedHost
 from autotune.monitor.procfs import HostSample
 from autotune.services.base import Endpoint
+from autotune.target.requests_file import WeightedVisit
 from autotune.target.slo import Slo
 from autotune.transports.local import LocalTransport
+from tests.loads.offered import Recorder, offered
 
 ENTRY = Endpoint("10.0.0.1", 80)
 
@@ -23,6 +29,28 @@ def gauge(cpus: float) -> LoadMeter:
         HttperfGenerator(), Request(ENTRY, "/"), Slo(), (transport,), Stack((), ENTRY), (), timeout=2.0,
         max_rate=20_000.0, generator_hosts=(WatchedHost("load1", cpus, (), transport),),
     )  # fmt: skip
+
+
+SESSIONS = (
+    WeightedVisit.model_validate({"session": [{"path": "/a", "think": "2s"}, {"path": "/b"}]}),
+)
+
+
+@pytest.mark.parametrize("generator", [SessionGenerator(), K6Generator()], ids=["httperf", "k6"])
+def test_a_reading_of_sessions_offers_the_whole_rate_after_the_pauses(
+    generator: LoadGenerator,
+) -> None:
+    """During the pauses of the first sessions, no session sends its second request."""
+    host = Recorder("load1")
+    meter = replace(
+        gauge(1.0), load=generator.with_visits(SESSIONS), load_hosts=(host,), generator_hosts=()
+    )
+    meter.take_reading(100.0, 3.0, ramp_seconds=0.0)
+    (load,) = offered([host])
+    starts_per_second = load.requests / 2 / (load.ends - load.begins)
+    seconds_of_both = load.ends - load.begins - 2.0
+    assert starts_per_second == pytest.approx(50.0, rel=0.02)
+    assert seconds_of_both == pytest.approx(3.0, rel=0.02)
 
 
 def seen(*throttled: float) -> Observations:

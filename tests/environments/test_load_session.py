@@ -25,6 +25,7 @@ from autotune.environments.load_session import (
 )
 from autotune.errors import AutotuneError, LockedError
 from autotune.estimate import Estimate
+from autotune.measure.reading import WARM_UP_PURPOSE
 from autotune.measure.warm_up import WarmUpResult, WarmUpWindow
 from autotune.monitor.activity import HostUsage
 from autotune.services.registry import SHIPPED
@@ -37,6 +38,7 @@ from autotune.transports.base import ConnectionLost
 from tests.study.simulated import FormulaFleet, context, flat
 
 CALM, STOLEN = 0.01, 0.2
+FIRST_RATE = 150.0  # sustained by a stack of 1,000/s without connections to its next tier
 
 
 class Weather:
@@ -59,8 +61,30 @@ class Weather:
         return meter
 
 
+class ColdPools:
+    """After an overload, only a load that rises in steps is sustained."""
+
+    def __init__(self) -> None:
+        self.sustained = FIRST_RATE
+
+    def over(self, meter: StackMeter) -> StackMeter:
+        calm = meter.take_reading
+
+        def take(rate: float, seconds: float, *, ramp_seconds: float) -> WatchedReading:
+            watched = calm(rate, seconds, ramp_seconds=ramp_seconds)
+            reading = watched.reading
+            if rate > 2.5 * self.sustained:
+                reading = replace(reading, violations=reading.intended)
+            fails = reading.violations > 0.5 * reading.intended
+            self.sustained = FIRST_RATE if fails else max(self.sustained, rate)
+            return replace(watched, reading=reading)
+
+        meter.take_reading = take  # type: ignore[method-assign]
+        return meter
+
+
 @contextmanager
-def measured(directory: Path, weather: Weather) -> Iterator[tuple[Trial, LoadSession]]:
+def measured(directory: Path, weather: Weather | ColdPools) -> Iterator[tuple[Trial, LoadSession]]:
     """One trial of a stack with a peak of 1,000/s, and where it was measured."""
     directory.mkdir()
     with closing(StudyStore(directory)) as store:
@@ -321,3 +345,16 @@ def test_the_first_rate_follows_the_latency(
         trial.run_trial(MeasureStep(Phase.BASELINE, made.space.baseline), made, None, None)
         assert load_readings(tmp_path)[0].rate == rate
         assert session.limits.min_rate == pytest.approx(min(1.0, 0.1 / (latency or 0.001)))
+
+
+def test_a_stack_that_does_not_recover_by_itself_is_loaded_in_steps(tmp_path: Path) -> None:
+    with measured(tmp_path / "study", ColdPools()) as (done, session):
+        assert done.peak is not None
+        assert abs(math.log(done.peak.peak / 1000)) < 0.1
+        readings = list(load_readings(tmp_path / "study"))
+        first_peak = next(i for i, one in enumerate(readings) if one.purpose == "peak")
+        steps = [one for one in readings[first_peak:] if one.purpose == WARM_UP_PURPOSE]
+        assert steps, [
+            (one.purpose, round(one.rate), one.violations, one.intended) for one in readings
+        ]
+        assert all(one.rate < session.limits.max_rate for one in steps)

@@ -204,6 +204,35 @@ def test_what_is_expected_decides(said: dict[str, object], wrong: str | None) ->
     assert (look.example or None) == wrong
 
 
+# statuses that the first page may return; the response to it; the error that is counted
+OF_ANOTHER_PAGE = [
+    (None, 302, "/: status 302"),
+    (None, 503, None),  # the generator counts a 503 as 5xx
+    ([200], 302, "/: status 302 instead of 200"),
+    ([200, 302], 302, None),
+]
+
+
+@pytest.mark.parametrize(("statuses", "status", "wrong"), OF_ANOTHER_PAGE)
+def test_a_status_that_is_right_for_another_page_only(
+    statuses: list[int] | None, status: int, wrong: str | None
+) -> None:
+    """A generator accepts the statuses of all pages, so only the sample shows wrong redirects."""
+    expect = Expect.model_validate({"status": statuses}) if statuses else None
+    validator = AnswerValidator(
+        (
+            LoadPage(SessionStep(path="/"), 0.5, expect),
+            LoadPage(SessionStep(path="/moved"), 0.5, Expect(status=(301,))),
+        )
+    )
+    got = [answer("", status=status), answer("", status=301)] * 10
+    look = validator.inspect_answers([0, 1] * 10, got)
+    assert (look.wrong_count, look.example or None) == (10 if wrong else 0, wrong)
+    result = LoadResult(1000, 1000, {}, {0.01: 1000})
+    counted = result.reclassify(validator.find_wrong_answers(result, look, AnswerInspection()))
+    assert counted.errors == ({WRONG_ANSWER: 500} if wrong else {})
+
+
 def test_text_that_is_expected_takes_the_place_of_the_reference() -> None:
     known = validator_of("shop").pages[0].reference
     page = LoadPage(SessionStep(path="/"), expect=Expect(body=("went wrong",)), reference=known)

@@ -39,11 +39,14 @@ class Host(Recorder):
 
 
 def measure(
-    monkeypatch: pytest.MonkeyPatch, validator: AnswerValidator, every: int = 4
+    monkeypatch: pytest.MonkeyPatch,
+    validator: AnswerValidator,
+    every: int = 4,
+    wrong: probes.ProbeAnswer = WRONG,
 ) -> ClosedLoopCeiling:
     def answers_of(_: CommandResult, requests: tuple[Request, ...]) -> list[probes.ProbeAnswer]:
         assert {request.path for request in requests} == {"/shop"}
-        return [RIGHT if turn % every else WRONG for turn in range(len(requests))]
+        return [RIGHT if turn % every else wrong for turn in range(len(requests))]
 
     monkeypatch.setattr(probes, "parse_answers", answers_of)
     return closed_loop.run_closed_loop(WrkGenerator(), REQUEST, CLIENTS, Host("load1"), validator)
@@ -65,6 +68,16 @@ def test_answers_that_differ_in_kind_are_errors_of_the_ceiling(
     assert ceiling.rate == pytest.approx(0.75 * right.rate, rel=0.01)
     assert "/shop" in ceiling.example
     assert json.dumps(ceiling.example)
+
+
+def test_redirects_that_wrk_accepts_are_errors_of_the_ceiling(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    right = measure(monkeypatch, AnswerValidator(()))
+    moved = replace(RIGHT, status=302, size=0, text="")
+    ceiling = measure(monkeypatch, AnswerValidator((page("/shop"),)), wrong=moved)
+    assert ceiling.rate == pytest.approx(0.75 * right.rate, rel=0.01)
+    assert ceiling.example == "/shop: status 302 instead of 200"
 
 
 def test_pages_that_the_clients_do_not_request_are_not_compared(

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from autotune.loads.answer_validation import AnswerValidator
 from autotune.loads.base import LoadProcess, LoadResult, LoadSpec
 from autotune.loads.k6 import K6Generator, list_bin_edges
+from autotune.loads.reading_run import take_reading
+from autotune.loads.workload import UnusableWorkload
 from autotune.services.base import Endpoint
-from autotune.target.requests_file import WeightedVisit
+from autotune.target.requests_file import SessionStep, WeightedVisit
+from autotune.transports.local import LocalTransport
 from autotune.transports.request import Request, TlsOptions
+from tests.loads.tls import serving
 
 FIXTURES = Path(__file__).parent / "fixtures" / "k6"
 CASES = sorted(path.stem for path in FIXTURES.glob("*.json"))
@@ -93,6 +99,104 @@ def test_the_rate_is_in_requests_whatever_the_sessions() -> None:
         5 * SPEC.latency_limit + 2 / K6Generator(visits).requests_per_visit
     )
     assert order["expect"] is None
+
+
+VISITS = (
+    WeightedVisit.model_validate({"session": [{"path": "/b"}] * 9}),
+    WeightedVisit(path="/a"),
+)
+
+
+@pytest.mark.parametrize(
+    ("counts", "errors"),
+    [
+        # Few of the visits were the longer ones.
+        ({"visits": 300, "planned": 1428, "sent": 1428, "bin_0": 1428}, {}),
+        (
+            {"visits": 290, "dropped_iterations": 10, "planned": 1450, "sent": 1448, "bin_0": 1447},
+            {"given up": 2, "not sent": 50, "unanswered": 1},
+        ),
+        ({"visits": 290, "planned": 1450, "sent": 1450, "bin_0": 1450}, {"not sent": 50}),
+        ({}, {"not sent": 1500}),
+    ],
+)
+def test_visits_that_were_not_made_are_not_sent(
+    counts: dict[str, int], errors: dict[str, int]
+) -> None:
+    load = K6Generator(VISITS)
+    (process,), order = build_order(load, REQUEST, LoadSpec(750, 2.0))
+    assert (process.request_count, order["iterations"]) == (1500, 300)
+    output = json.dumps({"counts": counts, "lag": 0.001})
+    result = load.parse_checked(process, output, REQUEST, SPEC)
+    assert (result.errors, result.limited is None) == (errors, not errors)
+
+
+@pytest.mark.parametrize("rate", [4.0, 33.3, 449.0, 1200.0])
+def test_no_reading_makes_more_requests_than_ordered(rate: float) -> None:
+    """The scenario takes places 0 … n - 1 of n, in the order of its steps, as shares of all weights."""
+    for _ in range(20):
+        (process,), order = build_order(K6Generator(VISITS), REQUEST, LoadSpec(rate, 2.0))
+        n, step, first = (order[key] for key in ("iterations", "stride", "first"))
+        assert sorted((turn * step + first) % n for turn in range(n)) == list(range(n))
+        assert [len(visit["steps"]) for visit in order["visits"]] == [1, 9]
+        made = sum(1 if turn / n * 2 < 1 else 9 for turn in range(n))
+        assert process.request_count - 9 < made <= process.request_count
+
+
+PAUSES = WeightedVisit.model_validate(
+    {"session": [{"path": "/a", "think": "2s"}, {"path": "/b", "think": "9s"}]}
+)
+
+
+def test_sessions_have_time_for_their_pauses() -> None:
+    load = K6Generator().with_visits((PAUSES,))
+    assert isinstance(load, K6Generator)
+    spec = LoadSpec(40, 2.0, timeout=0.5)
+    (process,), order = build_order(load, REQUEST, spec)
+    assert [step["think"] for step in order["visits"][0]["steps"]] == [2.0, 0.0]
+    assert order["grace"] >= 1000 * (2.0 + spec.timeout)
+    assert process.stop_seconds > spec.seconds + order["grace"] / 1000
+
+
+def test_pauses_longer_than_a_reading_are_refused() -> None:
+    longer = PAUSES.model_copy(
+        update={"session": (SessionStep(path="/", think="5s"), *PAUSES.session_steps)}
+    )
+    with pytest.raises(UnusableWorkload, match="pauses for 7 s; the maximum is 2 s"):
+        K6Generator().with_visits((PAUSES, longer))
+
+
+@pytest.mark.stack
+@pytest.mark.built
+def test_a_real_k6_makes_all_requests_of_sessions_with_pauses(tmp_path: Path) -> None:
+    spec = LoadSpec(20, 1.0, timeout=0.5, latency_limit=0.25, ramp_seconds=0.0)
+    with serving(tmp_path) as site:
+        for _ in range(10):  # until the machine lets k6 send all in time
+            result = take_reading(
+                K6Generator().with_visits((PAUSES,)), site.request(), spec, LocalTransport(),
+                max_rate=20.0, validator=AnswerValidator(()),
+            )  # fmt: skip
+            if "not sent" not in result.errors:
+                break
+    assert (result.limited, result.errors, result.intended) == (None, {}, 20)
+
+
+@pytest.mark.stack
+@pytest.mark.built
+def test_a_real_k6_makes_the_visits_of_a_reading(tmp_path: Path) -> None:
+    spec = LoadSpec(40, 1.5, timeout=8.0, latency_limit=4.0, ramp_seconds=0.0)
+    with serving(tmp_path) as site:
+        for _ in range(10):  # until the machine lets k6 send all in time
+            before = len(site.asked())
+            result = take_reading(
+                K6Generator(VISITS), site.request(), spec, LocalTransport(), max_rate=40.0,
+                validator=AnswerValidator(()),
+            )  # fmt: skip
+            if "not sent" not in result.errors:
+                break
+        asked = Counter(line.split()[4] for line in site.asked()[before:])
+    assert (result.limited, result.errors, result.right_answers) == (None, {}, 60)
+    assert asked == {"/a": 6, "/b": 54}
 
 
 def test_late_answers_are_counted_exactly() -> None:

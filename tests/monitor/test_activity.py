@@ -19,7 +19,7 @@ from autotune.monitor.counters import ServerCounters
 from autotune.monitor.host_watch import Observations, WatchedHost
 from autotune.monitor.process_table import ServiceProcesses
 from autotune.monitor.procfs import HostSample, ListenQueue
-from autotune.services.base import Endpoint, Placement, Role, Service
+from autotune.services.base import AdoptedConfig, Endpoint, Placement, Role, Service
 from autotune.services.nginx.service import Nginx
 from autotune.services.php_fpm.service import PhpFpm
 
@@ -152,6 +152,12 @@ def test_nothing_seen_of_a_part() -> None:
 
 def test_listening_sockets_that_share_a_port_are_one_queue() -> None:
     assert find_queue(WEB, LAST.queues) == ListenQueue(":80", 5, 1022, 0)
+
+
+def test_the_queue_of_a_pool_on_a_port_is_not_that_of_a_longer_port() -> None:
+    placement = replace(FPM.placement, installed=True, adopted=AdoptedConfig(listen="9000"))
+    queues = (ListenQueue(":9000", 1, 511), ListenQueue(":19000", 7, 511))
+    assert find_queue(replace(FPM, placement=placement), queues) == queues[0]
 
 
 def test_samples_after_the_load_are_left_out() -> None:

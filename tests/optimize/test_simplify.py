@@ -24,9 +24,11 @@ from autotune.optimize.simplify import (
     simplify_winner,
 )
 from autotune.services.base import Action, Effect, Settings
+from autotune.services.diagnosis import Resource
 from autotune.space.expression import parse_comparison
 from autotune.space.rules import Rule
 from autotune.space.space import SearchSpace
+from autotune.study.journal_records import RecordedBottleneck
 from autotune.study.simplification import select_next_block
 from autotune.study.study_state import Phase, State, Trial
 
@@ -85,6 +87,25 @@ def test_what_hardly_matters_by_what_guides_say_comes_first_and_is_no_block_twic
     ).reverted
     assert others
     assert not set(unimportant) <= set(others)
+
+
+@pytest.mark.parametrize(("evidence", "service", "keeps"), [
+    ("keep connections open (web.x.p3)", "x", True),
+    ("raise p3", "x", True),
+    ("raise p3", "y", False),  # the service does not have the resource that ran out
+    ("raise p33", "x", False),
+])  # fmt: skip
+def test_what_the_evidence_names_is_not_in_the_first_block(
+    evidence: str, service: str, keeps: bool
+) -> None:
+    search, winner = searched()
+    trials = [Trial(n, Phase.SEARCH, {}, peak=_peak(100.0)) for n in range(24)]
+    trials.append(Trial(24, Phase.SEARCH, winner, peak=_peak(205.0)))
+    found = RecordedBottleneck("web", service, "web1", Resource.CPU, evidence, 0.5, trial=1)
+    state = State(tuple(trials), bottlenecks={1: found})
+    reverted = select_next_block(state, search.fit_surrogate(), SPACE, 24).reverted
+    assert ("web.x.p3" not in reverted) is keeps
+    assert len(reverted) > 1
 
 
 def test_what_has_no_effect_beside_the_other_settings_is_reverted_first() -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from autotune.services.base import Endpoint, Placement, Role, Settings
+from autotune.services.base import AdoptedConfig, Endpoint, Placement, Role, Settings
 from autotune.services.memcached import service as memcached
 from autotune.services.nginx import service as nginx
 from autotune.services.php_fpm import service as php_fpm
@@ -102,6 +103,13 @@ def test_another_pool_on_the_host_is_not_ours() -> None:
     _, backlog = SHIPPED.deployable["php-fpm"].list_readbacks(site(Role.APP))
     other = [line for line in (FIXTURES / "ss-unix.txt").read_text().splitlines() if " 99 " in line]
     assert backlog.parse("\n".join(other)) == {}
+
+
+def test_the_queue_of_a_pool_on_a_port_is_read_from_its_port() -> None:
+    pool = replace(site(Role.APP), installed=True, adopted=AdoptedConfig(listen="9000"))
+    _, backlog = SHIPPED.deployable["php-fpm"].list_readbacks(pool)
+    assert backlog.argv == ("ss", "-ltnH", "sport = :9000")
+    assert backlog.parse("LISTEN 0 128 127.0.0.1:9000 0.0.0.0:*\n") == {"listen_backlog": 128}
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from autotune.services.adoption import RunningHost, RunningService
 from autotune.services.base import AdoptedConfig, Endpoint, Placement, Role
-from autotune.services.memcached.service import Memcached
+from autotune.services.config_files import FileTree
+from autotune.services.memcached.service import ADOPTION, Memcached
 from autotune.transports.local import LocalTransport
 
 SITE = Placement(tier="cache", host="h", role=Role.CACHE, directory="/run/x", installed=True,
@@ -54,3 +56,24 @@ def test_a_file_that_is_edited_keeps_its_logins() -> None:
         )
         is None
     )
+
+
+@pytest.mark.parametrize(
+    ("lines", "address"),
+    [
+        # Ubuntu 24.04's own file: its tool cannot connect to ::1:11211.
+        ("-p 11211\n-l 127.0.0.1\n-l ::1\n", "127.0.0.1"),
+        ("-l [::1]:11211,10.0.0.9:11211\n", "10.0.0.9"),
+        ("-l ::1\n", "::1"),
+        ("-l 0.0.0.0\n-l ::\n", ""),
+        ("-m 64\n", ""),
+    ],
+)
+def test_its_tool_asks_an_address_of_ipv4(lines: str, address: str) -> None:
+    running = RunningHost(
+        tree=FileTree({"/etc/memcached.conf": lines.encode()}),
+        units={"memcached.service": "active"},
+    )
+    (found,) = ADOPTION.find_services(running)
+    assert isinstance(found, RunningService)
+    assert (found.listen_address, found.port) == (address, 11211)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from autotune.services.config_files import FileTree
-from autotune.services.unit_files import find_exec_start, list_unit_files
+from autotune.services.unit_files import find_exec_start, list_unit_files, parse_directives
 
 UNIT = "app.service"
 OWN = f"/usr/lib/systemd/system/{UNIT}"
@@ -43,3 +43,16 @@ def test_the_last_command_takes_effect(drop_ins: dict[str, bytes], path: str) ->
 
 def test_a_unit_that_is_not_there_starts_nothing() -> None:
     assert find_exec_start(FileTree(), UNIT) is None
+
+
+@pytest.mark.parametrize(
+    "after",
+    ["", "\n", "\n\nRestart=always\n", "\n  \nRestart=always", "\n# a comment\n\nRestart=always\n"],
+)
+def test_an_empty_line_ends_a_command_whose_last_line_is_continued(after: str) -> None:
+    lines = {
+        line.name.text: [word.text for word in line.arguments]
+        for line in parse_directives(f"[Service]\nExecStart=/bin/app --a \\\n  --b \\{after}")
+    }
+    assert lines.pop("ExecStart") == ["/bin/app", "--a", "--b"]
+    assert lines == ({"Restart": ["always"]} if "Restart" in after else {})

@@ -351,6 +351,24 @@ def test_beds_spend_their_time_at_once() -> None:
     assert sum(state.average_seconds.values()) == pytest.approx(40.0)
 
 
+def test_a_bed_that_returns_has_no_more_time_left_than_the_others() -> None:
+    """It was left out after five minutes, and the other bed went on for ten."""
+    session = {"event": "session", "beds": ["a", "b"]}
+    state = replay_records(
+        [
+            session,
+            {"event": "spent", "seconds": {"load": 300.0}, "bed": "a"},
+            {"event": "bed", "bed": "a", "set_aside": "it does not answer"},
+            {"event": "spent", "seconds": {"load": 900.0}, "bed": "b"},
+            session,
+        ]
+    )
+    assert state.active_beds == ("a", "b")
+    assert [state.compute_bed_elapsed_seconds(bed) for bed in "ab"] == [900.0, 900.0]
+    more = replay_records([{"event": "spent", "seconds": {"load": 60.0}, "bed": "a"}], state)
+    assert more.elapsed_seconds == more.compute_bed_elapsed_seconds("a") == 960.0
+
+
 def test_every_bed_measures_latency_at_the_same_rate(three: Path) -> None:
     state, baseline = load_state(three), find_baseline(load_state(three))
     assert baseline is not None

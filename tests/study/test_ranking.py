@@ -108,6 +108,47 @@ def test_leader_and_preset_are_compared_before_anything_is_claimed() -> None:
     assert (step.phase, step.source_trial) == (Phase.CONFIRM, 0)
 
 
+@pytest.mark.parametrize(
+    ("again", "outcome", "winner"),
+    [
+        ((2, 108.0), None, 1),  # the time ended before the preset was measured again
+        ((2, 130.0), None, 2),
+        ((2, 108.0), {"failure": "the load broke", "is_fault": True}, 1),
+        ((2, 108.0), {"failure": "it stopped"}, 2),
+    ],
+)
+def test_a_leader_beats_the_best_preset_even_if_only_the_leader_was_measured_again(
+    again: tuple[int, float], outcome: dict[str, Any] | None, winner: int
+) -> None:
+    state = believed((STOCK, 90.0), (ADVICE, 115.0), (OTHER, 120.0), sd=0.06)
+    state = measured_again(state, Phase.FINALIST, again)
+    if outcome is not None:
+        failed = Trial(len(state.trials), Phase.FINALIST, {}, source_trial=1, **outcome)
+        state = replace(state, trials=(*state.trials, failed))
+    assert find_best_trial(state) == winner
+
+
+def test_a_preset_that_fails_against_the_leader_is_no_rival_any_more() -> None:
+    state = believed((STOCK, 90.0), (ADVICE, 115.0), (OTHER, 120.0), sd=0.06)
+    state = replace(measured_again(state, Phase.FINALIST, (2, 121.0)), seconds={"load": 60.0})
+    space, budget = SearchSpace((), (), {}), Budget.model_construct(trials=3, time=3600.0)
+    fault = Trial(4, Phase.FINALIST, {}, source_trial=1, failure="no load", is_fault=True)
+    state = replace(state, trials=(*state.trials, fault))
+    step = select_next_step(state, space, budget, 60.0)
+    assert isinstance(step, MeasureStep)
+    assert (step.phase, step.source_trial) == (Phase.RUNNER_UP, 1)
+    failed = Trial(5, Phase.RUNNER_UP, {}, source_trial=1, failure="it stopped")
+    state = replace(state, trials=(*state.trials, failed))
+    assert find_best_trial(state) == 2
+    assert select_next_step(state, space, budget, 60.0) == SimplifyStep(2)
+
+
+def test_a_preset_that_is_far_behind_is_no_rival_of_two_finalists() -> None:
+    state = believed((STOCK, 90.0), (ADVICE, 80.0), (OTHER, 120.0), (OTHER, 118.0), sd=0.06)
+    state = measured_again(state, Phase.FINALIST, (2, 121.0), (3, 120.0))
+    assert select_finalist_pair(state) == (2, 3)
+
+
 def test_the_preset_that_leads_needs_no_rival() -> None:
     assert select_finalist_pair(believed((STOCK, 90.0), (ADVICE, 120.0), (OTHER, 115.0))) is None
 

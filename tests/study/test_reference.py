@@ -102,18 +102,19 @@ def test_it_is_due_after_so_many_trials_that_said_something(
     assert (step.phase, step.source_trial) == (Phase.REFERENCE, chosen.number)
 
 
-@pytest.mark.parametrize(("left", "is_measured"), [(5, False), (6, True)])
+@pytest.mark.parametrize(("left", "is_measured"), [(11, False), (12, True)])
 @pytest.mark.parametrize("limited", ["trials", "time"])
-def test_a_study_that_is_too_short_for_three_measurements_of_it_needs_none(
+def test_a_study_that_is_too_short_for_three_repeats_of_it_needs_none(
     space: SearchSpace, limited: str, left: int, is_measured: bool
 ) -> None:
     state = opened(space)
     state = searched(state, REFERENCE_INTERVAL_TRIALS, 400.0, "measured")
     state = State(trials=state.trials, seconds={"load": 60.0 * len(state.trials)})
     counted = len(state.list_counted_trials())
-    needed_trials = left + 2 if limited == "time" else left  # two measurements of the reference
+    needed_trials = left + 3 if limited == "time" else left  # three measurements of the reference
     left_seconds = 60.0 * needed_trials + 1.0
-    budget = Budget.model_construct(trials=counted + left, time=1e6)
+    # The last of the three is measured before another trial.
+    budget = Budget.model_construct(trials=counted + left + 1, time=1e6)
     if limited == "time":
         long = Budget.model_construct(trials=200, time=1e5)
         budget = Budget.model_construct(
@@ -128,6 +129,25 @@ def test_a_study_that_is_too_short_for_three_measurements_of_it_needs_none(
     state = searched(state, REFERENCE_INTERVAL_TRIALS, 400.0, "measured")
     step = select_next_step(state, space, BUDGET, state.elapsed_seconds)
     assert isinstance(step, MeasureStep), "a series that has begun goes on while time is left"
+
+
+@pytest.mark.parametrize("left", range(2 * REFERENCE_INTERVAL_TRIALS, 25))
+def test_no_reference_is_repeated_in_vain(space: SearchSpace, left: int) -> None:
+    """Fewer than three repeats show no drift, however many trials a study has left."""
+    state = opened(space)
+    budget = Budget.model_construct(trials=len(state.trials) + left, time=36_000.0)
+    while True:
+        step = select_next_step(state, space, budget, 1.0)
+        if not isinstance(step, MeasureStep | SuggestStep):
+            break
+        phase, of = Phase.SEARCH, None
+        if isinstance(step, MeasureStep):
+            phase, of = step.phase, step.source_trial
+        more = trial(len(state.trials), phase, 400.0, of=of)
+        state = State(trials=(*state.trials, more), seconds=state.seconds)
+    repeats = state.list_finished_trials(Phase.REFERENCE)
+    assert bool(repeats) is bool(estimate_study_drift(state).shifts)
+    assert bool(repeats) is (left > 3 * REFERENCE_INTERVAL_TRIALS)
 
 
 def test_a_preset_is_measured_again_where_the_reference_turns_out_to_carry_less(

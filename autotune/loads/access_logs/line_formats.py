@@ -29,8 +29,10 @@ _PROXY_PATTERN = re.compile(
     rb'[+\d/]+ [\d/]+ (?:\{(?P<agent>[^}"]*)\} )?(?:\{[^}"]*\} )?"(?P<request>[^"]*)'
 )
 _REQUEST_PATTERN = re.compile(rb"([A-Z]{1,30}) (\S+) HTTP/([0-9.]{1,5})")
+# The time in the prefix of a syslog line is not an IPv6 address.
 _ADDRESS_PATTERN = re.compile(
-    rb"(?<![\w.:])(?:\d{1,3}(?:\.\d{1,3}){3}|[0-9A-Fa-f]{0,4}(?::[0-9A-Fa-f.]{0,15}){2,8})(?![\w.:])"
+    rb"(?<![\w.:])(?!\d\d:\d\d:\d\d(?:\.\d{1,9})?(?![\w.:]))"
+    rb"(?:\d{1,3}(?:\.\d{1,3}){3}|[0-9A-Fa-f]{0,4}(?::[0-9A-Fa-f.]{0,15}){2,8})(?![\w.:])"
 )
 _ORIGIN_PATTERN = re.compile(rb"(?i)https?://[^/?#]*")
 _PLAIN_PATH_PATTERN = re.compile(rb"/[!#-\[\]-~]*")

@@ -347,6 +347,7 @@ def suggest_long_step(
     """
     if not observations.recommended_changes:
         return None
+    observations = observations.merge_repeats()
     leader = int(observations.log_peaks.argmax())
     history = read_history(observations, leader)
     tried_keys = {point.tobytes() for point in grid.reset_inactive(observations.tried_points)}

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from math import log
+from math import log, prod
 from typing import Any
 
 import numpy as np
@@ -52,6 +52,8 @@ EXHAUSTED_PROBABILITY = 0.1
 # One in ALL_PARAMETERS_INTERVAL suggestions may change any parameter to any value.
 ALL_PARAMETERS_INTERVAL = 3
 MAX_CACHED_REPAIRS = 2000
+# In a space with at most this many configurations, no configuration is suggested twice.
+MAX_LISTED_POINTS = 200
 
 
 class GpSampler(SpaceSampler):
@@ -77,15 +79,32 @@ class GpSampler(SpaceSampler):
         grid = self._task.grid
         trials = study.get_trials(deepcopy=False)
         observations = collect_observations(grid, trials, trial.number, read_shifts(study))
+        untried_points = self._list_untried_points(observations)
+        if untried_points is not None and not len(untried_points):
+            self.improvement_probability = 0.0  # every configuration was tried
+            return dict(grid.decode(grid.baseline))
+        point = self._suggest_point(study, trials, trial.number, observations)
+        if untried_points is not None:
+            point = find_nearest_point(grid, point, untried_points)
+        return dict(grid.decode(point))
+
+    def _suggest_point(
+        self,
+        study: Study,
+        trials: Sequence[FrozenTrial],
+        trial_number: int,
+        observations: TrialObservations,
+    ) -> GridPoints:
+        grid = self._task.grid
+        self.improvement_probability = None
         started_count = len(observations) + len(observations.pending_points)
-        rng = np.random.default_rng((self._task.seed, trial.number, *self._seed_offset))
+        rng = np.random.default_rng((self._task.seed, trial_number, *self._seed_offset))
         core_region = SearchRegion.from_core(grid, self._task.space)
         if self._task.has_several_beds and has_no_comparison(observations):
-            return dict(grid.decode(self._suggest_near_preset(observations, rng, core_region)))
+            return self._suggest_near_preset(observations, rng, core_region)
         long_step_point = suggest_long_step(grid, observations, self._repair_points)
         if long_step_point is not None:
-            self.improvement_probability = None
-            return dict(grid.decode(long_step_point))
+            return long_step_point
         is_cold_start = started_count < (
             MIN_TRIALS if has_measured_preset(trials) else COLD_START_TRIALS
         )
@@ -93,16 +112,30 @@ class GpSampler(SpaceSampler):
             opening_points = draw_latin_hypercube(
                 grid, COLD_START_TRIALS, started_count, self._task.seed
             )
-            return dict(grid.decode(self._repair_points(opening_points[None, :])[0]))
-        if trial.number % ALL_PARAMETERS_INTERVAL == ALL_PARAMETERS_INTERVAL - 1:
+            return np.asarray(self._repair_points(opening_points[None, :])[0])
+        if trial_number % ALL_PARAMETERS_INTERVAL == ALL_PARAMETERS_INTERVAL - 1:
             core_region = SearchRegion.from_grid(grid)  # parameters of any class may matter
         surrogate = SurrogateModel.fit(grid, observations)
         current_point = _find_current_point(grid, trials)
-        point, probability = self._propose_point(
+        point, self.improvement_probability = self._propose_point(
             surrogate, rng, current_point, core_region, started_count
         )
-        self.improvement_probability = probability
-        return dict(grid.decode(point))
+        return point
+
+    def _list_untried_points(self, observations: TrialObservations) -> GridPoints | None:
+        """Return all configurations that were not tried yet; ``None`` if the space has too many
+        configurations to list them.
+        """
+        grid = self._task.grid
+        if prod(grid.level_counts.tolist()) > MAX_LISTED_POINTS:
+            return None
+        levels = np.meshgrid(*map(np.arange, grid.level_counts), indexing="ij")
+        all_points = np.stack(levels, axis=-1).reshape(-1, len(grid.axes))
+        points = grid.reset_inactive(self._repair_points(all_points))
+        tried_points = grid.reset_inactive(observations.tried_points)
+        tried_keys = {point.tobytes() for point in tried_points}
+        is_new = [point.tobytes() not in tried_keys for point in points]
+        return np.asarray(points[np.array(is_new, bool)])
 
     def _propose_point(
         self,
@@ -336,8 +369,8 @@ def propose_points(
     mean, sd = surrogate.predict_measured()
     # A configuration that was measured several times counts as one leader.
     distinct_rows = find_distinct_indices(observations.points)
-    leading_rows = distinct_rows[select_plausible_rows(mean[distinct_rows], sd[distinct_rows])]
-    leaders = observations.points[leading_rows]
+    leading_rows = select_plausible_rows(mean[distinct_rows], sd[distinct_rows])
+    leaders = observations.points[distinct_rows[leading_rows]]
     tried_points = frozenset(
         point.tobytes() for point in grid.reset_inactive(observations.tried_points)
     )
@@ -350,7 +383,9 @@ def propose_points(
     )
     candidate_pool = _evolve_pool(acquisition, leaders, rng, region)
     candidates, scores = _find_untried_batch(acquisition, candidate_pool, project_points)
-    advised_points, bonuses = _list_advised_points(grid, observations, leading_rows, project_points)
+    advised_points, bonuses = _list_advised_points(
+        grid, observations.merge_repeats(), leading_rows, project_points
+    )
     if len(advised_points):
         candidates = np.vstack([candidates, advised_points])
         scores = np.concatenate([scores, acquisition.compute_score(advised_points) + bonuses])
@@ -451,6 +486,16 @@ def count_changes(
     for child, parent, _ in grid.conditions:
         is_changed[:, :, child] &= ~is_changed[:, :, parent]
     return np.asarray(is_changed.sum(axis=2))
+
+
+def find_nearest_point(grid: ParameterGrid, point: GridPoints, points: GridPoints) -> GridPoints:
+    """Return the row of ``points`` with the fewest changed parameters, and then with the smallest
+    changes, from ``point``.
+    """
+    active_point = grid.reset_inactive(point[None, :])
+    change_counts = count_changes(grid, points, active_point)[:, 0]
+    level_shares = np.abs(points - active_point) / grid.level_counts
+    return np.asarray(points[int((change_counts + level_shares.mean(axis=1)).argmin())])
 
 
 def _evolve_pool(

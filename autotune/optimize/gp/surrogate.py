@@ -63,6 +63,8 @@ MAX_ERROR_RATIO = 1.5
 # A prediction uses at most MAX_MODELLED observations, because the cost grows with the cube of their
 # number. One in NEWEST_MODELLED of the used observations is among the newest.
 MAX_MODELLED, NEWEST_MODELLED = 300, 6
+# Weight of an upper bound in the mean of a configuration's log peaks, relative to a full measurement.
+PRUNED_WEIGHT = 1e-6
 FEASIBILITY_PRIORS = ProcessPriors(effect_size=0.5, noise_sd=0.3)
 # Prior variance of a parameter's effect, by the parameter's class.
 EFFECT_VARIANCES = {Effect.CAPACITY: 1.0, Effect.SMALL: 0.3, Effect.COSMETIC: 0.1}
@@ -148,17 +150,38 @@ class TrialObservations:
             [*first_rows, *_select_even_rows(other_rows, max_points - len(first_rows))]
         ).astype(np.intp)
         return replace(
-            bounded_observations,
-            points=self.points[point_rows],
-            log_peaks=self.log_peaks[point_rows],
-            sds=self.sds[point_rows],
-            pruned=self.pruned[point_rows],
-            recommended_changes=_select_rows(point_rows, self.recommended_changes),
-            capacities=_select_rows(point_rows, self.capacities),
-            trial_numbers=_select_rows(point_rows, self.trial_numbers),
-            suggested=_select_rows(point_rows, self.suggested),
+            bounded_observations.take_rows(point_rows),
             other_points=(self.points, self.failed_points),
-            shared_sds=None if self.shared_sds is None else self.shared_sds[point_rows],
+        )
+
+    def merge_repeats(self) -> TrialObservations:
+        """Return the observations with one row for each configuration: its first row, with the
+        precision-weighted mean of its log peaks.
+
+        An upper bound counts only if the configuration was not measured in full.
+        """
+        _, configurations = np.unique(self.points, axis=0, return_inverse=True)
+        configurations, first_rows = configurations.ravel(), find_distinct_indices(self.points)
+        weights = 1.0 / (self.sds**2 + MEASUREMENT_LOG_SD**2)
+        weights = np.where(self.pruned, PRUNED_WEIGHT * weights, weights)
+        means = np.bincount(configurations, weights * self.log_peaks) / np.bincount(
+            configurations, weights
+        )
+        return replace(self.take_rows(first_rows), log_peaks=means[configurations[first_rows]])
+
+    def take_rows(self, rows: GridPoints) -> TrialObservations:
+        """Return the observations with only these rows of points."""
+        return replace(
+            self,
+            points=self.points[rows],
+            log_peaks=self.log_peaks[rows],
+            sds=self.sds[rows],
+            pruned=self.pruned[rows],
+            recommended_changes=_select_rows(rows, self.recommended_changes),
+            capacities=_select_rows(rows, self.capacities),
+            trial_numbers=_select_rows(rows, self.trial_numbers),
+            suggested=_select_rows(rows, self.suggested),
+            shared_sds=None if self.shared_sds is None else self.shared_sds[rows],
         )
 
 

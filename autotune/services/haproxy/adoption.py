@@ -28,6 +28,8 @@ UNIT_NAME, CONFIG_DIRECTORY = "haproxy.service", "/etc/haproxy"
 MAIN_FILE = f"{CONFIG_DIRECTORY}/haproxy.cfg"
 _VARIABLE_PATTERN = re.compile(r"\$\{?(\w+)\}?")  # matches references without a default value
 PROXY_SECTIONS = ("defaults", "frontend", "backend", "listen")
+# Options that replace an earlier `option http-server-close`, including those of earlier versions.
+_OTHER_CONNECTION_MODES = ("httpclose", "http-keep-alive", "forceclose", "http-tunnel")
 # Maps each timeout to its fallback, which applies if no file sets the timeout, in the order of the
 # manual.
 _TIMEOUT_FALLBACKS = {
@@ -191,6 +193,8 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
         *_list_timeouts(config),
     ):
         skip_reason = limit_reason if parameter_name == "maxconn" else ""
+        if notation is FLAG and not config.find_all(directive):
+            skip_reason = _explain_flag(config, directive)
         blocks = ("global",) if section == "global" else PROXY_SECTIONS
         written_name = directive.replace("server ", "default-server ")
         line, ends = f"\n    {written_name}", find_line_end(config, section, must_be_only=True)
@@ -212,6 +216,16 @@ def _explain_limit(service: RunningService) -> str:
         return "`ulimit-n` limits it: remove that line to tune it"
     command = unit_environment.expand_command(service.host.tree, UNIT_NAME)
     return f"the command of {UNIT_NAME} sets `-n`" if "-n" in command else ""
+
+
+def _explain_flag(config: Config, directive: str) -> str:
+    """Return why a flag may have no effect at the start of a section, or an empty string."""
+    negation = tuple(directive.split())
+    if any(line.words[: len(negation)] == negation for line in config.find_all("no")):
+        return f"`no {directive}` disables it: remove that line to tune it"
+    modes = _OTHER_CONNECTION_MODES if directive == "option http-server-close" else ()
+    mode = next((mode for mode in modes if config.find_all(f"option {mode}")), "")
+    return f"`option {mode}` replaces it: remove that line to tune it" if mode else ""
 
 
 def _list_timeouts(config: Config) -> Iterator[tuple[str, str, str, Notation, Value | None]]:

@@ -22,6 +22,10 @@ REFERENCE = ServiceReference(
             "The sections serve different purposes. Use one value in all sections to tune the directive.",
         ),
         UntunedReason(
+            "`option http-server-close`, if a file sets another connection mode",
+            "The other mode, such as `option http-keep-alive`, replaces it.",
+        ),
+        UntunedReason(
             "All of HAProxy, if one of its files cannot be read",
             "The unread file may override the value.",
         ),

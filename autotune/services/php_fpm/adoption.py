@@ -71,11 +71,13 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
         if missing_reason := config.explain_missing_main():
             yield f"PHP-FPM ({layout.unit}) is not tuned: {missing_reason}"
             continue
+        locations = list_locations(config)
         yield RunningService(
             host=host,
             key="php-fpm",
             config=config,
-            listen_address=find_listen_address(config),
+            listen_address=next(iter(locations), ""),
+            gateway_addresses=locations,
             unit=layout.unit_unless_debian if main_file == layout.main_file else layout.unit,
             instance=layout.unit,
         )
@@ -116,11 +118,12 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
         )
 
 
-def find_listen_address(config: Config) -> str:
-    """Return the path or port on which the pools listen; empty if there are several addresses."""
-    listen_addresses = {*list_listen_addresses(config)}
-    listen_address = listen_addresses.pop() if len(listen_addresses) == 1 else ""
-    return listen_address if listen_address.startswith("/") else listen_address.rpartition(":")[2]
+def list_locations(config: Config) -> tuple[str, ...]:
+    """Return the path or port of each pool."""
+    return tuple(
+        address if address.startswith("/") else address.rpartition(":")[2]
+        for address in list_listen_addresses(config)
+    )
 
 
 def list_listen_addresses(config: Config) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import ClassVar
 
@@ -11,6 +12,7 @@ from autotune.services import base
 from autotune.services.base import (
     SOMAXCONN,
     Argv,
+    Endpoint,
     Placement,
     Programs,
     Readback,
@@ -22,8 +24,12 @@ from autotune.services.base import (
 )
 from autotune.services.diagnosis import Diagnosis, Resource, WorkerPool
 from autotune.services.php_fpm.syntax import parse_log
-from autotune.services.readback import build_backlog_parser, build_config_parser
-from autotune.strict_parsing import split_lines
+from autotune.services.readback import (
+    build_backlog_parser,
+    build_backlog_readback,
+    build_config_parser,
+)
+from autotune.strict_parsing import is_uint, split_lines
 
 DOCS = "php.net, FPM configuration"
 on_reload = partial(base.on_reload, source=DOCS)
@@ -127,10 +133,19 @@ class PhpFpm(Service):
     def build_start_command(self, placement: Placement, files: Mapping[str, bytes]) -> Argv:
         return (*self._build_command(placement), "--nodaemonize")
 
-    def get_socket(self, placement: Placement) -> str:
-        return placement.socket_name
+    def get_socket(self, placement: Placement) -> str | Endpoint:
+        name = placement.socket_name
+        return Endpoint(placement.listen.host, int(name)) if is_uint(name) else name
 
     def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
+        location = self.get_socket(placement)
+        if isinstance(location, Endpoint):
+            pool_placement = replace(placement, listen=location)
+            return (
+                *self.list_file_readbacks(placement),
+                build_backlog_readback(pool_placement, "listen_backlog"),
+            )
+
         def parse_own_backlog(output: str) -> Settings:
             own_lines = (line for line in split_lines(output) if placement.socket_name in line)
             return build_backlog_parser("listen_backlog")("\n".join(own_lines))

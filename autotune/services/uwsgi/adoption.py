@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
-from posixpath import basename, join
+from posixpath import basename, dirname, join
 
 from autotune.services import app_server, unit_environment, unit_files
 from autotune.services.adoption import RunningHost, RunningService
 from autotune.services.app_server import ServerCandidate
-from autotune.services.config_files import Config, FileTree, read_config
+from autotune.services.config_files import MAX_PATH_BYTES, Config, FileTree, read_config
 from autotune.services.directives import NUMBER, DirectiveInsertion, Tunable, find_line_end
 from autotune.services.uwsgi import syntax
 from autotune.services.uwsgi.service import DEBIAN_DEFAULTS_FILE, PARAMETERS, UNIT_NAME, Uwsgi
@@ -18,6 +19,9 @@ from autotune.strict_parsing import is_uint
 
 _NO_FILE_REASON = "to tune uWSGI, use an .ini file with a section [uwsgi]"
 _APPLICATIONS_DIRECTORY = "/etc/uwsgi/apps-enabled"
+# The value of another option, or the name or directory of the file.
+_PLACEHOLDER_PATTERN = re.compile(r"%(?:\((?P<option>[\w.-]{1,60})\)|[nd])")
+_MAX_PLACEHOLDER_ROUNDS = 8  # values may contain further placeholders
 
 
 def _list_candidates(host: RunningHost) -> Iterator[ServerCandidate | str]:
@@ -35,10 +39,13 @@ def _list_candidates(host: RunningHost) -> Iterator[ServerCandidate | str]:
             if selected_section := _find_selected_section(host.tree, unit):
                 yield f"{unit}: not tuned, because its command selects the section {selected_section}"
                 continue
-            if config.find_all(syntax.SECTION_HEADER):
-                yield unit, config, _find_listen_address(config)
-            else:
+            listen_address = _find_listen_address(config)
+            if not config.find_all(syntax.SECTION_HEADER):
                 yield f"{unit}: {_NO_FILE_REASON}"
+            elif placeholder := _PLACEHOLDER_PATTERN.search(listen_address):
+                yield f"{unit}: not tuned, because its files do not set `{placeholder[0]}` in its address"
+            else:
+                yield unit, config, listen_address
 
 
 def _find_selected_section(file_tree: FileTree, unit: str) -> str:
@@ -109,11 +116,27 @@ def _find_listen_address(config: Config) -> str:
         for placed in config.find_all(option)
         if placed.words
     ]
-    return app_server.parse_address(
-        (addresses or [f"/run/uwsgi/app/{application_name}/socket"])[0].replace(
-            "%n", application_name
-        )
-    )
+    address = (addresses or [f"/run/uwsgi/app/{application_name}/socket"])[0]
+    return app_server.parse_address(_replace_placeholders(config, address))
+
+
+def _replace_placeholders(config: Config, value: str) -> str:
+    """Return a value with its placeholders replaced. Unknown placeholders are not changed."""
+
+    def look_up(match: re.Match[str]) -> str:
+        if match["option"] is None:
+            directory, file_name = dirname(config.main_file), basename(config.main_file)
+            return f"{directory}/" if match[0] == "%d" else file_name.removesuffix(".ini")
+        lines = config.find_all(syntax.get_canonical_name(match["option"]))
+        # uWSGI uses the first value of an option.
+        words = [line.words[0] for line in lines if line.words]
+        return words[0] if words and len(words[0]) <= MAX_PATH_BYTES else match[0]
+
+    for _ in range(_MAX_PLACEHOLDER_ROUNDS):
+        if len(value) > MAX_PATH_BYTES:
+            break
+        value = _PLACEHOLDER_PATTERN.sub(look_up, value)
+    return value
 
 
 def _list_tunables(service: RunningService) -> Iterator[Tunable]:

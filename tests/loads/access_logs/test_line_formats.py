@@ -46,6 +46,14 @@ CASES = {
         f'<190>Nov 22 08:00:01 web1 nginx[77]: 10.0.0.1 - - {TIME} "GET / HTTP/1.1" 200 5 "-" "A"',
         ("GET", "/", "200", "A", "10.0.0.1"),
     ),
+    "nginx's own syslog": (
+        f'<190>Nov 22 08:00:01 web1 nginx: 10.0.0.1 - - {TIME} "GET / HTTP/1.1" 200 5 "-" "A"',
+        ("GET", "/", "200", "A", "10.0.0.1"),
+    ),
+    "a collector's time first": (
+        f'2026-11-22 08:00:01.123 web1 2001:db8::7 - - {TIME} "GET / HTTP/1.1" 200 5',
+        ("GET", "/", "200", None, "2001:db8::7"),
+    ),
     "a container's log": (
         f'web-1  | 10.0.0.1 - - {TIME} "GET / HTTP/1.1" 200 5 "-" "A"',
         ("GET", "/", "200", "A", "10.0.0.1"),

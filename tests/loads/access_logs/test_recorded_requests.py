@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from autotune.cli import app
 from autotune.errors import AutotuneError, UsageError
 from autotune.loads.access_logs import recorded_requests
+from autotune.loads.access_logs.automated_requests import HEALTH_CHECK
 from autotune.loads.access_logs.recorded_requests import RequestFilter, record_requests
 from autotune.target import requests_file
 
@@ -128,6 +129,23 @@ def test_patterns_exclude_paths_clients_and_agents() -> None:
         "excluded by /admin/*": 1, "excluded by 10.7.*": 1, "excluded by *Monitor*": 1,
         "excluded by /none": 0,
     }  # fmt: skip
+
+
+def test_clients_behind_a_syslog_prefix_are_recognised() -> None:
+    """nginx sends no process ID to a syslog, so the first address in a line follows a time."""
+
+    def line(second: int, client: str, path: str) -> bytes:
+        clock = f"08:{second // 60:02}:{second % 60:02}"
+        return (
+            f"<190>Nov 22 {clock} web1 nginx: {client} - - [22/Nov/2026:{clock} +0000] "
+            f'"GET {path} HTTP/1.1" 200 1 "-" "-"'
+        ).encode()
+
+    lines = [line(5 * turn, "10.0.0.9", "/") for turn in range(40)]
+    lines += [line(7, "10.7.0.1", "/b"), line(8, "10.0.0.1", "/c")]
+    recorded = record_requests(lines, RequestFilter(exclude=("10.7.*",)))
+    assert recorded.requests == {("GET", "/c"): 1}
+    assert recorded.skipped == {HEALTH_CHECK: 40, "excluded by 10.7.*": 1}
 
 
 def test_health_checks_and_crawlers_are_left_out_with_a_count() -> None:

@@ -243,6 +243,37 @@ def test_small_gains_leave_the_next_step_to_the_model() -> None:
     assert next_step(observed(({}, 0.0, ""))) is None
 
 
+@pytest.mark.parametrize("again", [0.28, 0.32, 0.5])
+def test_a_leader_that_is_measured_again_is_neither_a_failure_nor_a_new_leader(
+    again: float,
+) -> None:
+    first, helped = ({}, 0.0, MORE), ({CHILDREN: 15}, 0.3, MORE)
+    step = next_step(observed(first, helped))
+    assert step is not None
+    assert next_step(observed(first, helped, ({CHILDREN: 15}, again, MORE))) == step
+
+
+def test_a_lucky_peak_does_not_lead_after_it_was_measured_again() -> None:
+    first, better = ({}, 0.0, MORE), ({CHILDREN: 15}, 0.4, MORE)
+    lucky = ({"lb.x.service": "apache"}, 0.5, MORE)
+    told = observed(first, lucky, better, ({"lb.x.service": "apache"}, -0.1, MORE))
+    merged = told.merge_repeats()
+    assert merged.log_peaks.tolist() == pytest.approx([0.0, 0.2, 0.4])
+    assert merged.suggested == (False, True, True)
+    leader = told.points[2]
+    point = suggest_long_step(GRID, told, lambda points, _: points)
+    assert point is not None
+    assert changes(point[None, :], leader) == [{CHILDREN: 143}]
+
+
+def test_an_upper_bound_counts_only_until_a_configuration_is_measured_in_full() -> None:
+    told = observed(({}, 0.5, ""), ({}, 0.1, ""))
+    told = replace(told, pruned=np.array([True, False]))
+    assert told.merge_repeats().log_peaks == pytest.approx([0.1], abs=1e-5)
+    bound = replace(observed(({}, 0.5, "")), pruned=np.array([True]))
+    assert bound.merge_repeats().log_peaks == pytest.approx([0.5])
+
+
 OVERSHOT = ({CHILDREN: 5}, 0.0, MORE), ({CHILDREN: 200}, 0.4, "")
 
 

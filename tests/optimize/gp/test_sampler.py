@@ -5,6 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import optuna
+import pytest
 from spaces import DIMENSIONS, SPACE
 
 from autotune.optimize.gp.grid import ParameterGrid, find_distinct_indices
@@ -108,6 +109,40 @@ def test_a_move_recommended_before_for_another_bottleneck_is_a_candidate() -> No
     assert set(bonuses) == {"os.x.flag", "web.x.threads"}
     assert bonuses["os.x.flag"] > bonuses["web.x.threads"] > 0
     assert set(list_setting_changes(1, is_first=False)) == {"os.x.flag"}
+
+
+FEW = SearchSpace(
+    tuple(replace(d, conditions=()) for d in DIMENSIONS if d.choices or d.name == "web.x.threads"),
+    (),
+    {},
+)
+
+
+@pytest.mark.parametrize("has_several_beds", [False, True])
+def test_a_small_space_is_tried_once_and_the_search_is_over(has_several_beds: bool) -> None:
+    search = Searcher(
+        optuna.storages.InMemoryStorage(), "s", FEW, "gp", 1, 40, has_several_beds=has_several_beds
+    )
+    count = 2 * 4 * 2
+    tried = [dict(FEW.baseline)]
+    search.record_outcome(None, tried[0], Outcome(900.0, {"trial": 0, "phase": "baseline"}))
+    for number in range(1, count):
+        asked = search.suggest()
+        assert asked.improvement_probability is None
+        assert asked.values not in tried
+        tried.append(dict(asked.values))
+        peak = None if asked.values["web.x.threads"] == 4 else 900.0 + 10.0 * (number % 3)
+        notes: dict[str, str | float | int] = {"trial": number, "phase": "search"}
+        search.record_outcome(asked.number, asked.values, Outcome(peak, notes))
+    assert search.suggest().improvement_probability == 0.0
+
+
+def test_what_is_measured_elsewhere_counts_as_tried_in_a_small_space() -> None:
+    search = Searcher(optuna.storages.InMemoryStorage(), "s", FEW, "gp", 1, 40)
+    search.record_outcome(None, FEW.baseline, Outcome(900.0, {"trial": 0, "phase": "baseline"}))
+    pending = [dict(search.suggest().values) for _ in range(15)]
+    assert all(pending.count(values) == 1 for values in pending)
+    assert search.suggest().improvement_probability == 0.0
 
 
 def test_advice_for_what_is_far_behind_is_left_alone() -> None:
