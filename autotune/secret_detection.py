@@ -92,7 +92,8 @@ _SECRET_PATTERNS = tuple(
     )
 )
 _RANDOM_WORD_PATTERN = re.compile(r"(?<![\w/.$@+-])[A-Za-z0-9+/_-]{24,}={0,2}(?![\w.])")
-_PUBLIC_DIGEST_PATTERN = re.compile(r"sha(?:256|384|512)-|pin-sha256=")  # digests of public content
+# digests of public content, such as a container image
+_PUBLIC_DIGEST_PATTERN = re.compile(r"sha(?:256|384|512)-|@sha256:|pin-sha256=")
 _SWITCH_WORD_PATTERN = re.compile(
     r"(?i)on|off|yes|no|true|false|null|none|default|auto|optional|required|set|unset|append|add"
     r"|merge|edit|always|echo|allow|deny|any|all|prod|user|basic|digest|realm"

@@ -221,6 +221,7 @@ rewrite ^/password/reset$ /index.php?page=password last;
 # set the authorization header for the backend
 add_header Content-Security-Policy "script-src 'sha256-B2yPHKaXnvFWtRChIbabYmUBFZdVfKKXHbWtWidDVF8='";
 add_header X-Frame-Options SAMEORIGIN;
+Image=registry.example/b@sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
 access_log /var/log/nginx/token-access.log main;
 ServerTokens Prod
 AuthType Basic

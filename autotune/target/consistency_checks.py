@@ -53,6 +53,7 @@ def find_mistakes(target: Target) -> Iterator[TargetMistake]:
     )
     if mistakes or target.command:
         yield from mistakes
+        yield from _check_command_secrets(("command",), target.command)
         return
     yield from _check_hosts(target)
     yield from _check_beds(target)
@@ -67,6 +68,7 @@ def find_mistakes(target: Target) -> Iterator[TargetMistake]:
 def _check_load(target: Target) -> Iterator[TargetMistake]:
     load = target.load
     yield from _check_request(load)
+    yield from _check_command_secrets(("load", "command"), load.command)
     if load.command and "generator" in load.model_fields_set:
         yield TargetMistake(("load", "command"), "`generator` and `command` cannot be combined")
     for key, generator in (("uris", "httperf"), ("sessions", "httperf"), ("script", "k6")):
@@ -148,6 +150,15 @@ def _check_secrets(load: Load) -> Iterator[TargetMistake]:
             message = f"{header_name!r} may contain a secret, and targets and studies are shared"
             hint = f"write `{header_name}: ${{TOKEN}}`, and set TOKEN in autotune's environment"
             yield TargetMistake(("load", "headers", header_name), message, hint)
+
+
+def _check_command_secrets(
+    location: Location, argv: Iterable[str] | None
+) -> Iterator[TargetMistake]:
+    if find_secrets(" ".join(argv or ())):
+        message = "`command` may contain a secret, and targets and studies are shared"
+        hint = "let the command read it from a file or from its environment"
+        yield TargetMistake(location, message, hint)
 
 
 def _check_tls(load: Load) -> Iterator[TargetMistake]:

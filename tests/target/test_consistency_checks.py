@@ -109,3 +109,19 @@ def test_the_usual_timeout_follows_the_limit(limit: str, seconds: float) -> None
 
 def test_a_timeout_of_twice_the_limit_is_enough() -> None:
     assert list(find_mistakes(target(load={"timeout": "100ms"}))) == []
+
+
+@pytest.mark.parametrize(
+    ("command", "is_refused"),
+    [
+        (["./bench", "--password", "hush"], True),
+        (["sh", "-c", "PGPASSWORD=hush psql -f bench.sql"], True),
+        (["sh", "-c", 'PGPASSWORD="$BENCH_PASSWORD" psql -f bench.sql'], False),
+        (["./bench", "--token-file", "/etc/bench.token", "--max-tokens", "512"], False),
+        (["podman", "run", f"registry.example/bench@sha256:{32 * '9f'}"], False),
+    ],
+)
+def test_a_command_contains_no_secret(command: list[str], is_refused: bool) -> None:
+    toy = {"name": "toy", "maximize": "rows", "parameters": {"x": {"range": [1, 9]}}}
+    mistakes = list(find_mistakes(Target.model_validate({**toy, "command": command})))
+    assert [mistake.location for mistake in mistakes] == ([("command",)] if is_refused else [])
