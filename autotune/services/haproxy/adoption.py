@@ -28,8 +28,20 @@ UNIT_NAME, CONFIG_DIRECTORY = "haproxy.service", "/etc/haproxy"
 MAIN_FILE = f"{CONFIG_DIRECTORY}/haproxy.cfg"
 _VARIABLE_PATTERN = re.compile(r"\$\{?(\w+)\}?")  # matches references without a default value
 PROXY_SECTIONS = ("defaults", "frontend", "backend", "listen")
-# Options that replace an earlier `option http-server-close`, including those of earlier versions.
-_OTHER_CONNECTION_MODES = ("httpclose", "http-keep-alive", "forceclose", "http-tunnel")
+# Starts of lines that make a parameter ineffective, each with its effect on the parameter. Only old
+# versions have `forceclose` and `http-tunnel`.
+_OVERRIDES = {
+    "maxconn": {"ulimit-n": "limits"},
+    "http_server_close": {
+        "no option http-server-close": "disables",
+        "option httpclose": "replaces",
+        "option http-keep-alive": "replaces",
+        "option forceclose": "replaces",
+        "option http-tunnel": "replaces",
+    },
+    "dontlog_normal": {"no option dontlog-normal": "disables"},
+    "busy_polling": {"no busy-polling": "disables"},
+}
 # Maps each timeout to its fallback, which applies if no file sets the timeout, in the order of the
 # manual.
 _TIMEOUT_FALLBACKS = {
@@ -173,7 +185,6 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
     `defaults`.
     """
     config, host = service.config, service.host
-    limit_reason = _explain_limit(service)
     backlog = "bind backlog" if config.find_all("bind backlog") else "backlog"
     for section, parameter_name, directive, notation, default in (
         ("global", "nbthread", "nbthread", NUMBER, host.processors),
@@ -192,9 +203,8 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
         ("defaults", "http_server_close", "option http-server-close", FLAG, False),
         *_list_timeouts(config),
     ):
-        skip_reason = limit_reason if parameter_name == "maxconn" else ""
-        if notation is FLAG and not config.find_all(directive):
-            skip_reason = _explain_flag(config, directive)
+        # A flag that a file already sets is not tuned for that reason.
+        is_set = notation is FLAG and config.find_all(directive)
         blocks = ("global",) if section == "global" else PROXY_SECTIONS
         written_name = directive.replace("server ", "default-server ")
         line, ends = f"\n    {written_name}", find_line_end(config, section, must_be_only=True)
@@ -206,26 +216,23 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
             notation,
             blocks,
             insertion=insertion,
-            skip_reason=skip_reason,
+            skip_reason="" if is_set else _explain_override(service, parameter_name),
         )
 
 
-def _explain_limit(service: RunningService) -> str:
-    """Return why maxconn is not tuned, or an empty string."""
-    if service.config.find_all("ulimit-n"):
-        return "`ulimit-n` limits it: remove that line to tune it"
+def _explain_override(service: RunningService, parameter_name: str) -> str:
+    """Return why changes of a parameter may have no effect, or an empty string."""
+    reasons = [
+        f"`{start}` {effect} it: remove that line to tune it"
+        for start, effect in _OVERRIDES.get(parameter_name, {}).items()
+        if any(
+            " ".join((line.name, *line.words, "")).startswith(f"{start} ")
+            for line in service.config.directives
+        )
+    ]
     command = unit_environment.expand_command(service.host.tree, UNIT_NAME)
-    return f"the command of {UNIT_NAME} sets `-n`" if "-n" in command else ""
-
-
-def _explain_flag(config: Config, directive: str) -> str:
-    """Return why a flag may have no effect at the start of a section, or an empty string."""
-    negation = tuple(directive.split())
-    if any(line.words[: len(negation)] == negation for line in config.find_all("no")):
-        return f"`no {directive}` disables it: remove that line to tune it"
-    modes = _OTHER_CONNECTION_MODES if directive == "option http-server-close" else ()
-    mode = next((mode for mode in modes if config.find_all(f"option {mode}")), "")
-    return f"`option {mode}` replaces it: remove that line to tune it" if mode else ""
+    sets_maxconn = parameter_name == "maxconn" and "-n" in command
+    return next(iter(reasons), f"the command of {UNIT_NAME} sets `-n`" if sets_maxconn else "")
 
 
 def _list_timeouts(config: Config) -> Iterator[tuple[str, str, str, Notation, Value | None]]:
