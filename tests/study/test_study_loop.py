@@ -60,7 +60,7 @@ def test_a_study_goes_from_the_baseline_to_a_proven_gain(tmp_path: Path) -> None
 
 
 def test_what_is_measured_again_for_drift_is_learned_from(tmp_path: Path) -> None:
-    _, store = simulated.study(tmp_path, budget=Budget(trials=24, time="60m"))
+    _, store = simulated.study(tmp_path, budget=Budget(trials=40, time="120m"))
     references = {trial.number for trial in store.state.list_finished_trials(Phase.REFERENCE)}
     told = stored_trials(tmp_path / "study.db")
     assert references
