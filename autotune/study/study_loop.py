@@ -364,7 +364,8 @@ def estimate_expected_peak(state: State, step: MeasureStep) -> Estimate | None:
         if trial.peak and not trial.peak.is_pruned
     ]
     if full_peaks:
-        return Estimate(full_peaks[0].log_mean, max(REPEAT_LOG_SD, full_peaks[0].sd))
+        sd = max(REPEAT_LOG_SD, full_peaks[0].sd, _compute_sd_in_proof(state, step))
+        return Estimate(full_peaks[0].log_mean, sd)
     incumbent = find_incumbent(state)
     peaks = (
         [incumbent]
@@ -372,6 +373,18 @@ def estimate_expected_peak(state: State, step: MeasureStep) -> Estimate | None:
         else [state.normalize_peak(trial) for trial in list_measured_trials(state)]
     )
     return Estimate(max(peak.log_mean for peak in peaks), UNMEASURED_PEAK_SD) if peaks else None
+
+
+def _compute_sd_in_proof(state: State, step: MeasureStep) -> float:
+    """Return half the log ratio of winner and baseline in the proof, and 0 in other phases.
+
+    If an unreliable stack made the first peak of one side too low, later measurements must be able to
+    correct it. Otherwise, all pairs would repeat the same error.
+    """
+    baseline, peak = find_baseline(state), find_incumbent(state)
+    if step.phase is not Phase.CONFIRM or peak is None or baseline is None or baseline.peak is None:
+        return 0.0
+    return abs(peak.log_mean - state.normalize_peak(baseline).log_mean) / 2.0
 
 
 def _request_suggestion(
