@@ -89,6 +89,6 @@ def _copy_owner(path: Path, source: Path) -> None:
         source_status = source.stat()
     except FileNotFoundError:
         return
-    status = path.stat()
-    if (source_status.st_uid, source_status.st_gid) != (status.st_uid, status.st_gid):
+    path_status = path.stat()
+    if (source_status.st_uid, source_status.st_gid) != (path_status.st_uid, path_status.st_gid):
         os.chown(path, source_status.st_uid, source_status.st_gid)

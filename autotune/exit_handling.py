@@ -141,8 +141,8 @@ def _report_usage_error(error: TyperException, *, as_json: bool) -> int:
 
 
 def _find_usage_hint(error: TyperException) -> str | None:
-    if command := re.search("No such command '(.*?)'", str(error)):
-        return find_command_hint(command[1])
+    if command_match := re.search("No such command '(.*?)'", str(error)):
+        return find_command_hint(command_match[1])
     if "No such option" in str(error) and (option := getattr(error, "option_name", "")):
         return find_option_hint(option, _find_typed_command(getattr(error, "ctx", None)))
     return None
@@ -172,8 +172,8 @@ def _report_system_error(error: OSError, command: str, *, as_json: bool) -> int:
     if error.errno not in hints_by_errno:
         return _report_bug(as_json=as_json)
     message = (error.strerror or str(error)).lower()
-    path = error.filename2 or error.filename
-    error_text = message if path is None else f"{os.fsdecode(path)}: {message}"
+    error_path = error.filename2 or error.filename
+    error_text = message if error_path is None else f"{os.fsdecode(error_path)}: {message}"
     return _report_message(
         error_text, hints_by_errno[error.errno], errors.OPERATIONAL_EXIT_CODE, as_json=as_json
     )
@@ -182,10 +182,10 @@ def _report_system_error(error: OSError, command: str, *, as_json: bool) -> int:
 def _report_bug(*, as_json: bool) -> int:
     with tempfile.NamedTemporaryFile(
         "w", prefix="autotune-bug-", suffix=".log", delete=False
-    ) as log:
-        traceback.print_exc(file=log)
-    summary = traceback.format_exc().strip().splitlines()[-1]
-    hint = f"report it, and attach {log.name}"
+    ) as log_file:
+        traceback.print_exc(file=log_file)
+    error_summary = traceback.format_exc().strip().splitlines()[-1]
+    hint = f"report it, and attach {log_file.name}"
     return _report_message(
-        f"this is a bug in autotune: {summary}", hint, errors.BUG_EXIT_CODE, as_json=as_json
+        f"this is a bug in autotune: {error_summary}", hint, errors.BUG_EXIT_CODE, as_json=as_json
     )

@@ -175,11 +175,11 @@ def _open_parent(root: Path, name: str | PurePath) -> Iterator[tuple[int, str]]:
     """Open the directory that contains ``name``. Yield its descriptor and the last component of the
     path.
     """
-    names = _split_path(root, name)
-    if not names:
+    path_names = _split_path(root, name)
+    if not path_names:
         raise ForeignFileError(root, "is a directory", "give the path of a file in it")
-    with _open_directory(root, PurePath(*names[:-1])) as directory:
-        yield directory, names[-1]
+    with _open_directory(root, PurePath(*path_names[:-1])) as directory:
+        yield directory, path_names[-1]
 
 
 @contextmanager
@@ -187,14 +187,14 @@ def _open_directory(root: Path, name: str | PurePath) -> Iterator[int]:
     """Open a directory below ``root`` without following a link."""
     handle = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        for depth, name_at_depth in enumerate(names := _split_path(root, name), start=1):
+        for depth, name_at_depth in enumerate(path_names := _split_path(root, name), start=1):
             inner_handle = os.open(name_at_depth, _INSPECT_FLAGS, dir_fd=handle)
             os.close(handle)
             handle = inner_handle
-            if not stat.S_ISDIR((status := os.fstat(handle)).st_mode):
-                location = Path(root, *names[:depth])
+            if not stat.S_ISDIR((file_status := os.fstat(handle)).st_mode):
+                directory_path = Path(root, *path_names[:depth])
                 raise ForeignFileError(
-                    location, f"is {_describe_file_type(status)}, not a directory"
+                    directory_path, f"is {_describe_file_type(file_status)}, not a directory"
                 )
         yield handle
     finally:
@@ -210,12 +210,12 @@ def _split_path(root: Path, name: str | PurePath) -> tuple[str, ...]:
 
 def _open_regular_file(handle: int, path: Path, max_bytes: int) -> BinaryIO:
     """Open the regular file behind an ``O_PATH`` handle. Raises an error if it is not a regular file."""
-    status = os.fstat(handle)
-    if not stat.S_ISREG(status.st_mode):
-        if stat.S_ISDIR(status.st_mode):
+    file_status = os.fstat(handle)
+    if not stat.S_ISREG(file_status.st_mode):
+        if stat.S_ISDIR(file_status.st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-        raise ForeignFileError(path, f"is {_describe_file_type(status)}, not a file")
-    if status.st_size > max_bytes:
+        raise ForeignFileError(path, f"is {_describe_file_type(file_status)}, not a file")
+    if file_status.st_size > max_bytes:
         raise _build_too_large_error(path, max_bytes)
     try:
         return Path(f"/proc/self/fd/{handle}").open("rb")
@@ -228,8 +228,8 @@ def _build_too_large_error(path: Path, max_bytes: int) -> ForeignFileError:
     return ForeignFileError(path, f"is larger than {max_bytes:,} bytes")
 
 
-def _describe_file_type(status: os.stat_result) -> str:
-    return _KIND_NAMES.get(stat.S_IFMT(status.st_mode), "of an unknown kind")
+def _describe_file_type(file_status: os.stat_result) -> str:
+    return _KIND_NAMES.get(stat.S_IFMT(file_status.st_mode), "of an unknown kind")
 
 
 def check_ownership(directory: Path) -> None:
@@ -237,15 +237,15 @@ def check_ownership(directory: Path) -> None:
 
     If this check passes, no other account can change the directory.
     """
-    status = directory.stat()
-    if status.st_uid != os.geteuid():
-        owner = _find_account_name(status.st_uid)
+    directory_status = directory.stat()
+    if directory_status.st_uid != os.geteuid():
+        owner = _find_account_name(directory_status.st_uid)
         raise ForeignFileError(
             directory,
             f"belongs to {owner}, so autotune only reads it",
             f"run autotune as {owner}, or start a study in your own directory",
         )
-    if stat.S_IMODE(status.st_mode) & 0o022:
+    if stat.S_IMODE(directory_status.st_mode) & 0o022:
         hint = f"`chmod go-w {shlex.quote(str(directory))}`, if you trust its content"
         raise ForeignFileError(
             directory, "can be changed by other accounts, so autotune only reads it", hint
@@ -260,14 +260,14 @@ def check_writable_path(root: Path, name: str | PurePath, max_bytes: int | None 
     """
     try:
         with _open_parent(root, name) as (parent_descriptor, file_name):
-            status = os.stat(file_name, dir_fd=parent_descriptor, follow_symlinks=False)
+            file_status = os.stat(file_name, dir_fd=parent_descriptor, follow_symlinks=False)
     except FileNotFoundError:
         return root / name
-    if not stat.S_ISREG(status.st_mode):
-        raise ForeignFileError(root / name, f"is {_describe_file_type(status)}, not a file")
-    if status.st_nlink > 1:
+    if not stat.S_ISREG(file_status.st_mode):
+        raise ForeignFileError(root / name, f"is {_describe_file_type(file_status)}, not a file")
+    if file_status.st_nlink > 1:
         raise ForeignFileError(root / name, "has hard links, which would be changed, too")
-    if max_bytes is not None and status.st_size > max_bytes:
+    if max_bytes is not None and file_status.st_size > max_bytes:
         raise _build_too_large_error(root / name, max_bytes)
     return root / name
 
@@ -288,8 +288,8 @@ def make_directories(root: Path, name: str | PurePath) -> Path:
     return location
 
 
-def _find_account_name(number: int) -> str:
+def _find_account_name(user_id: int) -> str:
     try:
-        return pwd.getpwuid(number).pw_name
+        return pwd.getpwuid(user_id).pw_name
     except KeyError:
-        return f"account {number}"
+        return f"account {user_id}"

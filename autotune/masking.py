@@ -79,13 +79,13 @@ def find_masked_spans(text: str, outliner: Outliner | None = None) -> tuple[Span
     masks = merge_spans(_find_hidden_spans(text, outliner))
     for _ in range(_MAX_PASSES):
         masked_text, original_positions = _insert_placeholders(text, masks)
-        more_masks = [
-            original_positions.find_original_span(*span)
-            for span in _find_hidden_spans(masked_text, outliner)
+        further_mask_spans = [
+            original_positions.find_original_span(*masked_span)
+            for masked_span in _find_hidden_spans(masked_text, outliner)
         ]
-        if not more_masks:
+        if not further_mask_spans:
             return masks
-        masks = merge_spans([*masks, *more_masks])
+        masks = merge_spans([*masks, *further_mask_spans])
     return tuple(m.span() for m in re.finditer(r"\S[^\n]*", text) if not _is_fully_masked(m[0]))
 
 
@@ -94,16 +94,16 @@ def list_placeholders(
     text: str, outliner: Outliner | None = None
 ) -> tuple[tuple[int, int, str], ...]:
     """Return each masked span with its placeholder."""
-    locations = find_masked_spans(text, outliner)
+    masked_spans = find_masked_spans(text, outliner)
     is_original = PLACEHOLDER_PATTERN.search(text) is None
     return tuple(
         (
-            *location,
-            f"autotune-masked-{number}-of-{len(locations)}"
+            *masked_span,
+            f"autotune-masked-{span_number}-of-{len(masked_spans)}"
             if is_original
             else _UNRESOLVED_PLACEHOLDER,
         )
-        for number, location in enumerate(locations, 1)
+        for span_number, masked_span in enumerate(masked_spans, 1)
     )
 
 
@@ -113,9 +113,9 @@ def mask_secrets(text: str, outliner: Outliner | None = None) -> str:
     not change.
     """
     pieces, last_end = [], 0
-    for start, end, placeholder in list_placeholders(text, outliner):
-        pieces += [text[last_end:start], placeholder]
-        last_end = end
+    for span_start, span_end, placeholder in list_placeholders(text, outliner):
+        pieces += [text[last_end:span_start], placeholder]
+        last_end = span_end
     return "".join([*pieces, text[last_end:]])
 
 
@@ -139,11 +139,11 @@ def find_secret_words(content: bytes, outliner: Outliner | None = None) -> froze
     Plain words, paths and numbers are not returned.
     """
     text = decode(content)
-    pieces_of_text = (text[start:end] for start, end in find_masked_spans(text, outliner))
-    detected_secrets = {text[start:end] for start, end in find_secrets(text)}
+    masked_pieces = (text[start:span_end] for start, span_end in find_masked_spans(text, outliner))
+    detected_secrets = {text[start:span_end] for start, span_end in find_secrets(text)}
     piece_words = {
         word[0]
-        for piece in pieces_of_text
+        for piece in masked_pieces
         for word in _SECRET_WORD_PATTERN.finditer(piece)
         if not (piece[:1] == "/" and len(word[0]) <= _MAX_DIRECTORY_LENGTH)
     }
@@ -154,8 +154,8 @@ def find_secret_words(content: bytes, outliner: Outliner | None = None) -> froze
 
 def remove_words(message: str, words: Iterable[str]) -> str:
     """Return a message in which ``words`` (see `find_secret_words`) and other secrets are masked."""
-    longest_first = sorted({word for word in words if word in message}, key=len, reverse=True)
-    for word in longest_first:
+    longest_words_first = sorted({word for word in words if word in message}, key=len, reverse=True)
+    for word in longest_words_first:
         message = message.replace(word, _WITHHELD_TEXT)
     return mask_secrets(message)
 
@@ -178,15 +178,15 @@ def restore_secrets(
         return content
     text, original_text = decode(content), decode(original or b"")
     text_by_placeholder = {
-        placeholder: original_text[start:end]
-        for start, end, placeholder in list_placeholders(original_text, outliner)
+        placeholder: original_text[piece_start:piece_end]
+        for piece_start, piece_end, placeholder in list_placeholders(original_text, outliner)
     }
     # The pattern ends with the exact number of pieces, because a digit may follow a placeholder.
     pattern = re.compile(f"autotune-masked-[0-9]+-of-{len(text_by_placeholder)}")
     restored_text = pattern.sub(lambda match: text_by_placeholder.get(match[0], match[0]), text)
     labels = _label_placeholders(mask_secrets(original_text, outliner), pattern, outliner)
-    is_same = _label_placeholders(text, pattern, outliner) <= labels
-    if PLACEHOLDER_PATTERN.search(restored_text) or not is_same:
+    has_same_labels = _label_placeholders(text, pattern, outliner) <= labels
+    if PLACEHOLDER_PATTERN.search(restored_text) or not has_same_labels:
         raise AutotuneError(
             f"the secrets in {file_name} differ from those in the file from which its template was made",
             hint="`autotune init --from` reads the host again",
@@ -196,13 +196,13 @@ def restore_secrets(
 
 def merge_spans(spans_to_merge: Iterable[Span]) -> tuple[Span, ...]:
     """Return the spans in order. Overlapping spans are merged."""
-    merged: list[Span] = []
-    for start, end in sorted(spans_to_merge):
-        if merged and start < merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+    merged_spans: list[Span] = []
+    for span_start, span_end in sorted(spans_to_merge):
+        if merged_spans and span_start < merged_spans[-1][1]:
+            merged_spans[-1] = (merged_spans[-1][0], max(span_end, merged_spans[-1][1]))
         else:
-            merged.append((start, end))
-    return tuple(merged)
+            merged_spans.append((span_start, span_end))
+    return tuple(merged_spans)
 
 
 def _label_placeholders(
@@ -237,17 +237,17 @@ def _find_hidden_spans(text: str, outliner: Outliner | None) -> Iterator[Span]:
         return
     outline = outliner(text)
     states = bytearray(len(text))
-    for state, locations in (
+    for character_state, state_spans in (
         (HIDDEN_STATE, outline.hidden),
         (SHOWN_STATE, outline.visible),
         (HIDDEN_STATE, detected_spans),
     ):
-        for start, end in locations:
-            states[start:end] = bytes([state]) * (end - start)
-    for run in _STATE_RUN_PATTERN.finditer(bytes(states)):
-        if run[0][0] != SHOWN_STATE:
+        for span_start, span_end in state_spans:
+            states[span_start:span_end] = bytes([character_state]) * (span_end - span_start)
+    for state_run in _STATE_RUN_PATTERN.finditer(bytes(states)):
+        if state_run[0][0] != SHOWN_STATE:
             yield from _split_run_by_line(
-                text, run.start(), run.end(), is_gap=run[0][0] == GAP_STATE
+                text, state_run.start(), state_run.end(), is_gap=state_run[0][0] == GAP_STATE
             )
 
 
@@ -255,32 +255,32 @@ def _detect_secrets(text: str) -> list[Span]:
     """Return spans that look like secrets. Lines that are already masked are skipped."""
     if PLACEHOLDER_PATTERN.search(text) is None:
         return [*find_secrets(text)]
-    lines, starts, origins = [], list[int](), list[int]()
-    length = origin = 0
+    lines, line_starts, line_origins = [], list[int](), list[int]()
+    kept_length = line_origin = 0
     for line in text.splitlines(keepends=True):
         if not _MASKED_LINE_PATTERN.fullmatch(line):
             lines.append(line)
-            starts.append(length)
-            origins.append(origin)
-            length += len(line)
-        origin += len(line)
+            line_starts.append(kept_length)
+            line_origins.append(line_origin)
+            kept_length += len(line)
+        line_origin += len(line)
 
     def find_origin(position: int) -> int:
-        index = bisect_right(starts, position) - 1
-        return origins[index] + position - starts[index]
+        index = bisect_right(line_starts, position) - 1
+        return line_origins[index] + position - line_starts[index]
 
     return [
-        (find_origin(start), find_origin(end - 1) + 1)
-        for start, end in find_secrets("".join(lines))
+        (find_origin(secret_start), find_origin(secret_end - 1) + 1)
+        for secret_start, secret_end in find_secrets("".join(lines))
     ]
 
 
-def _split_run_by_line(text: str, start: int, end: int, *, is_gap: bool) -> Iterator[Span]:
+def _split_run_by_line(text: str, run_start: int, run_end: int, *, is_gap: bool) -> Iterator[Span]:
     """Split hidden words, or a gap between words, into lines. Yield the spans to mask in each line."""
-    position = start
-    while position < end:
-        line_end = text.find("\n", position, end)
-        line_end = end if line_end < 0 else line_end
+    position = run_start
+    while position < run_end:
+        line_end = text.find("\n", position, run_end)
+        line_end = run_end if line_end < 0 else line_end
         piece_start, piece_stop = position, line_end
         if is_gap:
             is_whole_line = position == 0 or text[position - 1] == "\n"
@@ -296,7 +296,7 @@ def _split_run_by_line(text: str, start: int, end: int, *, is_gap: bool) -> Iter
                     _BRACKETS_PATTERN.fullmatch(text, position, line_end) if is_whole_line else None
                 )
                 piece_stop = brackets.start("last") if brackets else line_end
-        elif piece_start == start and piece_start and text[piece_start] in "=,":
+        elif piece_start == run_start and piece_start and text[piece_start] in "=,":
             piece_start += 1  # skip the "=" or "," after a visible name
         piece_start, piece_end = _strip_span(text, piece_start, piece_stop, is_gap=is_gap)
         if piece_start < piece_end and not _is_fully_masked(text[piece_start:piece_end]):
@@ -304,17 +304,17 @@ def _split_run_by_line(text: str, start: int, end: int, *, is_gap: bool) -> Iter
         position = line_end + 1
 
 
-def _strip_span(text: str, piece_start: int, stop: int, *, is_gap: bool) -> Span:
+def _strip_span(text: str, piece_start: int, piece_stop: int, *, is_gap: bool) -> Span:
     """Return a span without blanks and unpaired quotes at its ends."""
-    piece = text[piece_start:stop].rstrip(" \t\r\\" if is_gap else " \t\r")
-    stop, piece = piece_start + len(piece), piece.lstrip()
-    piece_start = stop - len(piece)
+    piece = text[piece_start:piece_stop].rstrip(" \t\r\\" if is_gap else " \t\r")
+    piece_stop, piece = piece_start + len(piece), piece.lstrip()
+    piece_start = piece_stop - len(piece)
     for quote in () if is_gap else "\"'":
         if piece.count(quote) % 2 and piece.startswith(quote):
             piece_start, piece = piece_start + 1, piece[1:]
         elif piece.count(quote) % 2 and piece.endswith(quote):
-            stop, piece = stop - 1, piece[:-1]
-    return piece_start, stop
+            piece_stop, piece = piece_stop - 1, piece[:-1]
+    return piece_start, piece_stop
 
 
 @dataclass(frozen=True)
@@ -333,26 +333,26 @@ class _OriginalPositions:
 
     def _find_original_position(self, position: int, *, is_end: bool) -> int:
         part_index = bisect_right(self.starts, position) - 1
-        start, end, is_piece = self.places[part_index]
+        place_start, place_end, is_piece = self.places[part_index]
         if is_piece:
-            return end if is_end else start
-        return start + position - self.starts[part_index] + is_end
+            return place_end if is_end else place_start
+        return place_start + position - self.starts[part_index] + is_end
 
 
 def _insert_placeholders(text: str, masks: Sequence[Span]) -> tuple[str, _OriginalPositions]:
     pieces: list[str] = []
-    starts, locations = list[int](), list[tuple[int, int, bool]]()
-    length, last_end = 0, 0
-    for number, (start, end) in enumerate([*masks, (len(text), len(text))], 1):
+    piece_starts, piece_places = list[int](), list[tuple[int, int, bool]]()
+    masked_length, last_end = 0, 0
+    for number, (mask_start, mask_end) in enumerate([*masks, (len(text), len(text))], 1):
         placeholder = f"autotune-masked-{number}-of-{len(masks)}" if number <= len(masks) else ""
-        for piece, location in (
-            (text[last_end:start], (last_end, start, False)),
-            (placeholder, (start, end, True)),
+        for piece, piece_place in (
+            (text[last_end:mask_start], (last_end, mask_start, False)),
+            (placeholder, (mask_start, mask_end, True)),
         ):
             if piece:
                 pieces.append(piece)
-                starts.append(length)
-                locations.append(location)
-                length += len(piece)
-        last_end = end
-    return "".join(pieces), _OriginalPositions(starts, locations)
+                piece_starts.append(masked_length)
+                piece_places.append(piece_place)
+                masked_length += len(piece)
+        last_end = mask_end
+    return "".join(pieces), _OriginalPositions(piece_starts, piece_places)

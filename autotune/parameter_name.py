@@ -47,5 +47,5 @@ class ParameterName:
 
 def select_service_settings(settings: Mapping[str, V], service_prefix: str) -> dict[str, V]:
     """Return the settings of one service, ``tier.service``, by their bare names."""
-    prefix = f"{service_prefix}."
-    return {k[len(prefix) :]: v for k, v in settings.items() if k.startswith(prefix)}
+    name_prefix = f"{service_prefix}."
+    return {k[len(name_prefix) :]: v for k, v in settings.items() if k.startswith(name_prefix)}

@@ -156,35 +156,35 @@ def _find_candidates(text: str) -> Iterator[tuple[int, int]]:
 
 def _find_assigned_secrets(text: str) -> Iterator[tuple[int, int]]:
     """Yield the value of each assignment whose name suggests a secret."""
-    line_start = end = 0
+    line_start = assignment_end = 0
     for name, match in _find_assignments(text):
-        line_start = max(line_start, text.rfind("\n", end, match.start()) + 1)
-        end = match.end()
-        group = "in" if match["in"] is not None else "bare"
+        line_start = max(line_start, text.rfind("\n", assignment_end, match.start()) + 1)
+        assignment_end = match.end()
+        value_group = "in" if match["in"] is not None else "bare"
         is_prose = match["sign"] == ":" and _COMMENT_PATTERN.match(text, line_start)
-        is_comparison = match["pattern"] and _REGEX_VALUE_PATTERN.search(match[group])
+        is_comparison = match["pattern"] and _REGEX_VALUE_PATTERN.search(match[value_group])
         is_ordinary = is_prose or is_comparison or _ORDINARY_NAME_PATTERN.search(name)
-        if not is_ordinary and _is_secret(match[group]):
-            yield match.span(group)
+        if not is_ordinary and _is_secret(match[value_group]):
+            yield match.span(value_group)
 
 
 def _find_assignments(text: str) -> Iterator[tuple[str, re.Match[str]]]:
     """Yield each assignment whose name suggests a secret, with the name."""
-    end = 0
-    for match in _ASSIGNMENT_PATTERN.finditer(text):
-        prefix_start = max(end, match.start() - _MAX_PREFIX_LENGTH)
-        prefix = _NAME_BOUNDARY_PATTERN.split(text[prefix_start : match.start()])[-1]
-        yield prefix + match["name"], match
-        end = match.end()
+    assignment_end = 0
+    for assignment_match in _ASSIGNMENT_PATTERN.finditer(text):
+        prefix_start = max(assignment_end, assignment_match.start() - _MAX_PREFIX_LENGTH)
+        prefix = _NAME_BOUNDARY_PATTERN.split(text[prefix_start : assignment_match.start()])[-1]
+        yield prefix + assignment_match["name"], assignment_match
+        assignment_end = assignment_match.end()
 
 
-def _find_in_directive(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+def _find_in_directive(text: str, line_start: int, line_end: int) -> Iterator[tuple[int, int]]:
     """Yield the value of a directive, or of a variable or header that it sets, if its name suggests
     a secret.
     """
-    body = _INDENT_PATTERN.match(text, start, end)
+    body = _INDENT_PATTERN.match(text, line_start, line_end)
     assert body is not None
-    all_words = _WORD_PATTERN.finditer(text, body.end(), end)
+    all_words = _WORD_PATTERN.finditer(text, body.end(), line_end)
     # A line of quotes may contain many words, and each of them takes hundreds of steps.
     words = [*islice((match for match in all_words if match[0] != "="), _MAX_DIRECTIVE_WORDS)]
     names = [match["in"] or match["bare"] or "" for match in words]
@@ -194,11 +194,11 @@ def _find_in_directive(text: str, start: int, end: int) -> Iterator[tuple[int, i
     for index, name in enumerate(names[: min(max_index, len(words) - 1)]):
         value_match = words[index + 1]
         if _is_secret_name(name) and not names[index + 1].startswith("="):
-            group = "in" if value_match["in"] is not None else "bare"
-            if _is_secret(value_match[group]) and not (
-                index == 0 and value_match[group].startswith("/")
+            value_group = "in" if value_match["in"] is not None else "bare"
+            if _is_secret(value_match[value_group]) and not (
+                index == 0 and value_match[value_group].startswith("/")
             ):
-                yield value_match.span(group)
+                yield value_match.span(value_group)
             return
 
 
@@ -239,8 +239,8 @@ def _is_random(word: str) -> bool:
     if re.fullmatch(r"[0-9a-f]{32,}|[0-9A-F]{32,}", word):
         return True
     character_kind_count = sum(bool(re.search(kind, word)) for kind in ("[a-z]", "[A-Z]", "[0-9]"))
-    counts = Counter(word)
-    entropy = -sum(n / len(word) * math.log2(n / len(word)) for n in counts.values())
+    character_counts = Counter(word)
+    entropy = -sum(n / len(word) * math.log2(n / len(word)) for n in character_counts.values())
     longest_length = max(len(piece) for piece in re.split("[-_/]", word))
     return (
         character_kind_count == 3

@@ -85,11 +85,11 @@ def prepare_streams() -> None:
 
 def _wrap_stream(
     stream: TextIO | None,
-    original: TextIO | None,
+    original_stream: TextIO | None,
     descriptor: int,
     wrapper_class: type[io.TextIOWrapper],
 ) -> TextIO:
-    if stream is not None and (stream is not original or isinstance(stream, wrapper_class)):
+    if stream is not None and (stream is not original_stream or isinstance(stream, wrapper_class)):
         return stream  # a test has replaced the stream
     encoding = getattr(stream, "encoding", "utf-8")
     buffer = io.BufferedWriter(io.FileIO(descriptor, "w", closefd=False))

@@ -69,8 +69,8 @@ def wrap_lines(lines: Iterable[StyledLine], width: int | None) -> Iterable[Style
         if width is None or len(line) <= width:
             yield line, style
             continue
-        indent = re.match(r"\s*(\S+ +(?=\S))?", line)
-        hanging_indent = " " * min(len(indent[0]) if indent else 0, 11)
+        indent_match = re.match(r"\s*(\S+ +(?=\S))?", line)
+        hanging_indent = " " * min(len(indent_match[0]) if indent_match else 0, 11)
         rows = textwrap.wrap(line, width, subsequent_indent=hanging_indent, break_on_hyphens=False)
         yield from ((row, style) for row in rows)
 

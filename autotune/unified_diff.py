@@ -36,15 +36,15 @@ def format_file_diff(
     before: FileContents, after: FileContents, before_label: str, after_label: str
 ) -> str:
     """Return a unified diff of two trees, file by file in the order of their paths."""
-    diff: list[str] = []
+    diff_parts: list[str] = []
     for path in sorted({*before, *after}):
         old, new = before.get(path), after.get(path)
-        labels = (
+        side_labels = (
             "/dev/null" if old is None else f"{before_label}/{path}",
             "/dev/null" if new is None else f"{after_label}/{path}",
         )
-        diff += map(_with_newline, _list_diff_lines(old or b"", new or b"", *labels))
-    return "".join(diff)
+        diff_parts += map(_with_newline, _list_diff_lines(old or b"", new or b"", *side_labels))
+    return "".join(diff_parts)
 
 
 def _list_diff_lines(old: bytes, new: bytes, old_label: str, new_label: str) -> Iterator[str]:
@@ -63,19 +63,19 @@ def _list_diff_lines(old: bytes, new: bytes, old_label: str, new_label: str) -> 
 
 def format_edit_diff(path: str, hunks: Iterable[Hunk]) -> str:
     """Return a unified diff of one file, without context lines."""
-    diff, line_shift = [f"--- a/{path}\n+++ b/{path}\n"], 0
+    diff_parts, line_shift = [f"--- a/{path}\n+++ b/{path}\n"], 0
     for hunk in hunks:
         removed_count, added_count = len(hunk.removed), len(hunk.added)
         # In a diff, the number of an empty range is the number of the line before the range.
-        start, start_new = (
+        old_start, new_start = (
             hunk.start_line - (removed_count == 0),
             hunk.start_line + line_shift - (added_count == 0),
         )
-        diff.append(f"@@ -{start},{removed_count} +{start_new},{added_count} @@\n")
-        diff += [_with_newline(f"-{line}") for line in hunk.removed]
-        diff += [_with_newline(f"+{line}") for line in hunk.added]
+        diff_parts.append(f"@@ -{old_start},{removed_count} +{new_start},{added_count} @@\n")
+        diff_parts += [_with_newline(f"-{line}") for line in hunk.removed]
+        diff_parts += [_with_newline(f"+{line}") for line in hunk.added]
         line_shift += added_count - removed_count
-    return "".join(diff) if len(diff) > 1 else ""
+    return "".join(diff_parts) if len(diff_parts) > 1 else ""
 
 
 def _with_newline(line: str) -> str:
@@ -95,18 +95,18 @@ def find_hunks(
     Returns ``None`` if masking changed the number of lines, or if changed lines contain bytes that are
     not UTF-8.
     """
-    old, new = split_lines(before), split_lines(after)
+    old, new_lines = split_lines(before), split_lines(after)
     shown_old, shown_new = split_lines(shown_before), split_lines(shown_after)
-    if (len(old), len(new)) != (len(shown_old), len(shown_new)):
+    if (len(old), len(new_lines)) != (len(shown_old), len(shown_new)):
         return None
-    line_ids = {line: line_id for line_id, line in enumerate(dict.fromkeys((*old, *new)))}
-    old_ids, new_ids = ([line_ids[line] for line in lines] for lines in (old, new))
+    line_ids = {line: line_id for line_id, line in enumerate(dict.fromkeys((*old, *new_lines)))}
+    old_ids, new_ids = ([line_ids[line] for line in file_lines] for file_lines in (old, new_lines))
     hunks = tuple(
-        Hunk(first + 1, tuple(shown_old[first:last]), tuple(shown_new[start:end]))
-        for first, last, start, end in _list_differences(old_ids, new_ids)
+        Hunk(old_start + 1, tuple(shown_old[old_start:old_end]), tuple(shown_new[start:new_end]))
+        for old_start, old_end, start, new_end in _list_differences(old_ids, new_ids)
     )
-    texts = (line for hunk in hunks for line in (*hunk.removed, *hunk.added))
-    return hunks if all(map(config_text.is_utf8, texts)) else None
+    changed_lines = (line for hunk in hunks for line in (*hunk.removed, *hunk.added))
+    return hunks if all(map(config_text.is_utf8, changed_lines)) else None
 
 
 def _list_differences(
@@ -130,13 +130,13 @@ def _list_differences(
     opcodes = _BoundedMatcher(old_lines, new_lines, autojunk=False).list_opcodes()
     if opcodes is None:
         opcodes = [("replace", 0, len(old_lines), 0, len(new_lines))]
-    for tag, first, last, start, end in opcodes:
-        if tag != "equal":
+    for opcode_tag, old_start, old_end, new_start, new_end in opcodes:
+        if opcode_tag != "equal":
             yield (
-                first + prefix_length,
-                last + prefix_length,
-                start + prefix_length,
-                end + prefix_length,
+                old_start + prefix_length,
+                old_end + prefix_length,
+                new_start + prefix_length,
+                new_end + prefix_length,
             )
 
 

@@ -67,9 +67,9 @@ def main() -> None:
     # With few trials, more threads do not speed up the model, because threads busy-wait for each other.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     prepare_streams()
-    command = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
+    command = next((argument for argument in sys.argv[1:] if not argument.startswith("-")), "")
     with wait_notices.listening(lambda line: echo(line, err=True)):
-        status = exit_handling.run_command(
+        exit_status = exit_handling.run_command(
             lambda: app(standalone_mode=False), as_json="--json" in sys.argv, command=command
         )
-    sys.exit(status)
+    sys.exit(exit_status)

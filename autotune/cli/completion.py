@@ -103,10 +103,10 @@ def complete_trials(ctx: typer.Context, incomplete: str) -> Iterable[Completion]
 @_ignore_errors
 def complete_targets(ctx: typer.Context, incomplete: str) -> Iterable[str]:
     """Yield YAML files and directories whose names complete ``incomplete``."""
-    prefix = Path(incomplete)
-    directory = prefix if incomplete.endswith("/") else prefix.parent
+    path_prefix = Path(incomplete)
+    directory = path_prefix if incomplete.endswith("/") else path_prefix.parent
     for path in sorted(directory.iterdir()):
-        is_hidden = path.name.startswith(".") and not prefix.name.startswith(".")
+        is_hidden = path.name.startswith(".") and not path_prefix.name.startswith(".")
         if path.is_dir() and not is_hidden:
             yield f"{path}/"
         elif path.suffix in (".yaml", ".yml"):

@@ -87,8 +87,8 @@ def export(
 
     if minimal and trial is not None:
         raise UsageError("--trial and --minimal both select the settings", hint="omit one of them")
-    with open_studies_directory(storage, studies, [study]) as root:
-        directory = find_study(study, root)
+    with open_studies_directory(storage, studies, [study]) as studies_root:
+        directory = find_study(study, studies_root)
         with guard_foreign_records(directory):
             exported_study = open_study(directory)
             trial = find_minimal_trial(exported_study) if minimal else trial
@@ -177,13 +177,13 @@ def restore(
     from autotune.study.directory import find_study
     from autotune.study.restore import RestoreReport, restore_study, restore_target
 
-    path, report = Path(target_or_study), RestoreReport()
+    path, restore_report = Path(target_or_study), RestoreReport()
     if path.is_file():
-        restore_target(path, studies, report)
+        restore_target(path, studies, restore_report)
     else:
         hint = "`autotune restore TARGET` restores from the copies on the hosts"
-        restore_study(find_study(target_or_study, studies, hint), report)
-    lines = report.unwrap()
+        restore_study(find_study(target_or_study, studies, hint), restore_report)
+    lines = restore_report.unwrap()
     if json_:
         print_json({"schema": 1, "restored": lines})
         return

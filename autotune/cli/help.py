@@ -74,17 +74,17 @@ class CommandWithExamples(TyperCommand):
         """Write arguments without their Python types, and ranges as text."""
         records: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
         for parameter in self.get_params(ctx):
-            if record := parameter.get_help_record(ctx):
-                name, text = record
+            if help_record := parameter.get_help_record(ctx):
+                name, help_text = help_record
                 is_argument = parameter.param_type_name == "argument"
                 name = TYPE_PATTERN.sub("", name) if is_argument else name
                 records["Arguments" if is_argument else "Options"].append(
-                    (name, _format_ranges(text))
+                    (name, _format_ranges(help_text))
                 )
-        for title, rows in records.items():
-            if rows:
-                with formatter.section(title):
-                    formatter.write_dl(rows)
+        for section_title, help_rows in records.items():
+            if help_rows:
+                with formatter.section(section_title):
+                    formatter.write_dl(help_rows)
 
     def format_epilog(self, ctx: Context, formatter: HelpFormatter) -> None:
         """Write the examples without wrapping."""
@@ -96,8 +96,8 @@ class GroupedCommands(TyperGroup):
 
     def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:
         """Write a section for each group of commands, in the order in which a new user needs them."""
-        for title, names in COMMAND_GROUPS.items():
-            with formatter.section(title):
+        for group_title, names in COMMAND_GROUPS.items():
+            with formatter.section(group_title):
                 formatter.write_dl(
                     [(name, _format_summary(self.commands[name].help)) for name in names]
                 )
@@ -109,13 +109,13 @@ class GroupedCommands(TyperGroup):
             formatter.write_text(EXIT_CODE_TEXTS.replace("`", ""))
 
 
-def _format_ranges(text: str) -> str:
+def _format_ranges(help_text: str) -> str:
     """Replace ranges of numbers by words: `x>=10` becomes "at least 10"."""
-    return MINIMUM_PATTERN.sub(r"at least \1", RANGE_PATTERN.sub(r"from \1 to \2", text))
+    return MINIMUM_PATTERN.sub(r"at least \1", RANGE_PATTERN.sub(r"from \1 to \2", help_text))
 
 
-def _format_summary(text: str | None) -> str:
-    return " ".join((text or "").split("\n\n")[0].split()).rstrip(".")
+def _format_summary(help_text: str | None) -> str:
+    return " ".join((help_text or "").split("\n\n")[0].split()).rstrip(".")
 
 
 def _write_examples(command_name: str, formatter: HelpFormatter) -> None:

@@ -152,10 +152,10 @@ def measure(
 
     environment = prepare_target(target, build_set_overrides(set_))
     is_ceiling = closed or tier is not None
-    minimum = _parse_minimum(environment, at_least, of_ceiling=is_ceiling, is_needed=exit_code)
+    minimum_rate = _parse_minimum(environment, at_least, is_ceiling=is_ceiling, is_needed=exit_code)
     request = measure_capacity.build_measurement_request(environment, config, against, repeat)
     ceiling_request = _build_ceiling_request(
-        environment, request, tier, concurrency, is_closed=closed
+        environment, request, tier, concurrency, is_closed_loop=closed
     )
     confirm(environment.describe_load(study=False), yes=yes, quiet=progress.quiet)
     directory = find_free_directory(studies, f"{environment.file.target.name}-measured")
@@ -167,8 +167,8 @@ def measure(
         measurement = measure_capacity.measure_configuration(
             environment, request, directory, reporter
         )
-    _print_measurement(measurement, directory, minimum, json_=json_)
-    if exit_code and minimum is not None and not measurement.reaches_rate(minimum):
+    _print_measurement(measurement, directory, minimum_rate, json_=json_)
+    if exit_code and minimum_rate is not None and not measurement.reaches_rate(minimum_rate):
         raise typer.Exit(errors.NOT_IMPROVED_EXIT_CODE)
 
 
@@ -178,53 +178,53 @@ def _build_ceiling_request(
     tier: str | None,
     concurrency: str | None,
     *,
-    is_closed: bool,
+    is_closed_loop: bool,
 ) -> CeilingRequest | None:
     """Return the request for ceilings, or ``None`` if a capacity is measured. Raises UsageError."""
     from autotune.study.ceilings import build_ceiling_request
 
-    if concurrency is not None and not is_closed:
+    if concurrency is not None and not is_closed_loop:
         raise UsageError("--concurrency needs --closed", hint="add `--closed`")
-    if not is_closed and tier is None:
+    if not is_closed_loop and tier is None:
         return None
     return build_ceiling_request(environment, request, tier, concurrency or DEFAULT_CONCURRENCY)
 
 
 def _parse_minimum(
-    environment: Environment, at_least: str | None, *, of_ceiling: bool, is_needed: bool
+    environment: Environment, minimum_text: str | None, *, is_ceiling: bool, is_needed: bool
 ) -> float | None:
     """Return the required capacity from `--at-least`, in requests/s. Raises UsageError."""
     from autotune.study.measure_capacity import parse_required_capacity
 
-    minimum = parse_required_capacity(environment, at_least, of_ceiling=of_ceiling)
-    if is_needed and minimum is None:
+    minimum_rate = parse_required_capacity(environment, minimum_text, of_ceiling=is_ceiling)
+    if is_needed and minimum_rate is None:
         raise UsageError(
             "--exit-code needs --at-least",
             hint="add `--at-least RATE`, such as `--at-least 1200/s`",
         )
-    return minimum
+    return minimum_rate
 
 
 def _print_measurement(
-    measurement: Measurement, directory: Path, minimum: float | None, *, json_: bool
+    measurement: Measurement, directory: Path, minimum_rate: float | None, *, json_: bool
 ) -> None:
     from autotune.report import measurement_report
     from autotune.report.studies import open_study
 
     study = open_study(directory)
     if json_:
-        print_json(measurement_report.build_measurement_json(measurement, study, minimum))
+        print_json(measurement_report.build_measurement_json(measurement, study, minimum_rate))
     else:
-        echo(measurement_report.format_measurement(measurement, study, minimum))
+        echo(measurement_report.format_measurement(measurement, study, minimum_rate))
 
 
-def _print_ceilings(record: Ceilings, *, json_: bool) -> None:
+def _print_ceilings(ceilings_record: Ceilings, *, json_: bool) -> None:
     from autotune.report.ceilings import build_ceilings_json, format_ceiling_lines
 
     if json_:
-        print_json(build_ceilings_json(record))
+        print_json(build_ceilings_json(ceilings_record))
     else:
-        echo("\n".join(format_ceiling_lines(record)))
+        echo("\n".join(format_ceiling_lines(ceilings_record)))
 
 
 @add_progress_options()

@@ -134,9 +134,9 @@ def add_progress_options(
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)
         def run_command(**values: Any) -> None:
-            arguments = {name: values.pop(name) for name in options}
-            server = start_metrics_server(arguments.pop("metrics_port", None))
-            command(**values, progress=ProgressOptions(**arguments, metrics_server=server))
+            option_values = {name: values.pop(name) for name in options}
+            server = start_metrics_server(option_values.pop("metrics_port", None))
+            command(**values, progress=ProgressOptions(**option_values, metrics_server=server))
 
         run_command.__signature__ = _replace_progress_parameter(command, options)  # type: ignore[attr-defined]
         return run_command

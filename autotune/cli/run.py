@@ -110,8 +110,8 @@ def run(
     print_study(directory, json_=json_, exit_code=exit_code, brief=True)
 
 
-def _check_storage(storage: str | None, beds: str | None, earlier: str | None) -> None:
-    if storage is not None and (earlier or not beds):
+def _check_storage(storage: str | None, beds: str | None, earlier_study: str | None) -> None:
+    if storage is not None and (earlier_study or not beds):
         raise UsageError(
             "--storage needs --beds, and cannot be combined with --from",
             hint="name at least one bed; `try:` in the target can list configurations to start with",

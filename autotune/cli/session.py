@@ -102,9 +102,9 @@ def follow_study(
         return
     from autotune.study.study_database import StudyDatabase
 
-    with closing(StudyDatabase(storage_url)) as database, TemporaryDirectory() as copies:
+    with closing(StudyDatabase(storage_url)) as database, TemporaryDirectory() as copies_directory:
         study = database.find_study(study_name)
-        yield lambda: database.copy_study(study, Path(copies))
+        yield lambda: database.copy_study(study, Path(copies_directory))
 
 
 def confirm(announcement: str, *, yes: bool, quiet: bool = False) -> None:

@@ -67,12 +67,12 @@ def status(
         with follow_study(storage, studies, study) as find_directory:
             statuses.watch_status(find_directory, sys.stdout)
         return
-    with open_studies_directory(storage, studies, [study] if study else None) as root:
+    with open_studies_directory(storage, studies, [study] if study else None) as studies_root:
         render = statuses.build_status if json_ else statuses.format_status
         rendered_statuses = (
-            [_render_study(root, study, render)]
+            [_render_study(studies_root, study, render)]
             if study
-            else list(_render_readable_studies(root, render))
+            else list(_render_readable_studies(studies_root, render))
         )
         if json_:
             print_json({"schema": 1, "studies": rendered_statuses})
@@ -85,24 +85,24 @@ def status(
             print_lines(wrap_lines(((line, "") for line in lines), find_terminal_width()))
 
 
-def _render_study(root: Path, study_name: str, render: Callable[[StudyView], T]) -> T:
+def _render_study(studies_root: Path, study_name: str, render: Callable[[StudyView], T]) -> T:
     from autotune.report.studies import open_study
     from autotune.report.view import build_study_view
     from autotune.study.directory import find_study
     from autotune.study.ownership import guard_foreign_records
 
-    directory = find_study(study_name, root)
+    directory = find_study(study_name, studies_root)
     with guard_foreign_records(directory):
         return render(build_study_view(open_study(directory)))
 
 
-def _render_readable_studies(root: Path, render: Callable[[StudyView], T]) -> Iterator[T]:
+def _render_readable_studies(studies_root: Path, render: Callable[[StudyView], T]) -> Iterator[T]:
     """Yield the rendered studies. Errors of damaged studies are printed on standard error."""
     from autotune.study.directory import list_study_names
 
-    for study_name in list_study_names(root):
+    for study_name in list_study_names(studies_root):
         try:
-            rendered_study = _render_study(root, study_name, render)
+            rendered_study = _render_study(studies_root, study_name, render)
         except AutotuneError as error:
             echo(f"{study_name}: {error.message}", err=True)
         else:
@@ -140,20 +140,20 @@ def report(
     from autotune.sweep.plan import is_sweep
 
     _check_report_options(html, csv, at or (), open_=open_, json_=json_, storage=storage)
-    with open_studies_directory(storage, studies, [study]) as root:
-        directory, rates = find_study(study, root), parse_rates("--at", at or ())
+    with open_studies_directory(storage, studies, [study]) as studies_root:
+        directory, rates = find_study(study, studies_root), parse_rates("--at", at or ())
         with guard_foreign_records(directory):
             if not is_sweep(directory):
-                _output_report(directory, html, csv, open_=open_, json_=json_, at=rates)
+                _output_report(directory, html, csv, open_=open_, json_=json_, rates=rates)
             else:
-                option = "--csv" if csv is not None else "--at" if rates else None
-                _output_sweep(directory, html, option, open_=open_, json_=json_)
+                report_option = "--csv" if csv is not None else "--at" if rates else None
+                _output_sweep(directory, html, report_option, open_=open_, json_=json_)
 
 
 def _check_report_options(
     html: Path | None,
     csv: str | None,
-    at: Sequence[str],
+    rate_texts: Sequence[str],
     *,
     open_: bool,
     json_: bool,
@@ -162,7 +162,7 @@ def _check_report_options(
     """Raise UsageError for options that cannot be combined."""
     if open_ and storage and not html:
         raise UsageError("--open with --storage needs --html", hint="add `--html FILE`")
-    if csv is not None and (json_ or at):
+    if csv is not None and (json_ or rate_texts):
         other_option = "--json" if json_ else "--at"
         raise UsageError(
             f"--csv and {other_option} cannot be combined", hint=f"omit {other_option}"
@@ -199,7 +199,7 @@ def _output_report(
     *,
     open_: bool,
     json_: bool,
-    at: Sequence[float],
+    rates: Sequence[float],
 ) -> None:
     if html or open_:
         from autotune.foreign_files import check_ownership, check_writable_path
@@ -215,7 +215,7 @@ def _output_report(
     if csv is not None:
         print_csv(directory, csv)
     elif json_ or not html:
-        print_study(directory, json_=json_, exit_code=False, rates=at)
+        print_study(directory, json_=json_, exit_code=False, rates=rates)
 
 
 def diff(
@@ -240,8 +240,8 @@ def diff(
     from autotune.study.directory import find_study
     from autotune.study.ownership import guard_foreign_records
 
-    with open_studies_directory(storage, studies, [study]) as root:
-        directory = find_study(study, root)
+    with open_studies_directory(storage, studies, [study]) as studies_root:
+        directory = find_study(study, studies_root)
         with guard_foreign_records(directory):
             diff_text = format_diff(open_study(directory), a, b, parameters=parameters)
     if json_:
@@ -273,8 +273,8 @@ def explain(
     from autotune.study import explain_study, ownership, start
     from autotune.study.directory import find_study
 
-    with open_studies_directory(storage, studies, [study]) as root:
-        directory = find_study(study, root)
+    with open_studies_directory(storage, studies, [study]) as studies_root:
+        directory = find_study(study, studies_root)
         if measure:
             explain_study.check_study_not_shared(directory)
             environment = start.prepare_existing(directory)

@@ -131,9 +131,9 @@ def check(
         "  left out: ": check_result.left_out,
         "  not checked: ": check_result.not_checked,
     }
-    for mark, lines in lines_by_mark.items():
+    for status_mark, lines in lines_by_mark.items():
         for output_line in lines:
-            echo(f"{mark}{output_line}")
+            echo(f"{status_mark}{output_line}")
 
 
 def plan(

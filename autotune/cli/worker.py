@@ -80,8 +80,8 @@ def join_and_report(
     from autotune.study.join_study import join_study
 
     directory = studies / study.name
-    words = (study.name, "--storage", database.display_url)
-    arguments = f"{shlex.join(words)}{format_studies_option(studies)} --beds …"
+    argument_words = (study.name, "--storage", database.display_url)
+    arguments = f"{shlex.join(argument_words)}{format_studies_option(studies)} --beds …"
     run_session(
         partial(join_study, study=study, storage=database),
         environment,

@@ -74,8 +74,8 @@ def from_log(
     if out is not None and out.exists():
         raise AutotuneError(f"{out} already exists", hint="name another file with --out")
     if len({*logs}) < len(logs):
-        duplicate = next(log for log in logs if logs.count(log) > 1)
-        raise UsageError(f"{duplicate} is given twice", hint="name each log once")
+        duplicate_log = next(log for log in logs if logs.count(log) > 1)
+        raise UsageError(f"{duplicate_log} is given twice", hint="name each log once")
     # The output file lists the patterns as comments.
     if invalid := next((pattern for pattern in exclude or () if not pattern.isprintable()), None):
         raise UsageError(

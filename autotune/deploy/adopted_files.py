@@ -45,9 +45,9 @@ def check_adopted_files(
 
     Without this check, a renamed tier would get autotune's files instead of the host's own files.
     """
-    if unknown := sorted(set(adopted_configs) - set(instance_names)):
+    if unknown_names := sorted(set(adopted_configs) - set(instance_names)):
         raise AutotuneError(
-            f"{ADOPTED_FILE} lists files of {', '.join(unknown)}, which are not in the target",
+            f"{ADOPTED_FILE} lists files of {', '.join(unknown_names)}, which are not in the target",
             hint=f"use the same names of tiers, hosts and services in {ADOPTED_FILE} as in the target",
         )
 
@@ -71,7 +71,7 @@ def build_record(adopted_configs: Mapping[str, AdoptedConfig]) -> dict[str, Any]
                 for file in own_files.files
             },
             "listen": own_files.listen,
-            **{key: text for key in _TEXT_FIELDS if (text := getattr(own_files, key))},
+            **{key: field_text for key in _TEXT_FIELDS if (field_text := getattr(own_files, key))},
         }
         for instance_name, own_files in adopted_configs.items()
     }
@@ -86,11 +86,11 @@ def _encode_text(file_text: str | None) -> dict[str, str]:
     return {"base64": b64encode(config_text.encode(file_text)).decode()}
 
 
-def _decode_text(file: Mapping[str, Any]) -> str | None:
+def _decode_text(file_record: Mapping[str, Any]) -> str | None:
     """Return the text that ``_encode_text`` encoded. Raises ValueError if the field is invalid."""
-    if "base64" in file:
-        return config_text.decode(b64decode(file["base64"], validate=True))
-    return file.get("text")
+    if "base64" in file_record:
+        return config_text.decode(b64decode(file_record["base64"], validate=True))
+    return file_record.get("text")
 
 
 def parse_record(record: Mapping[str, Any]) -> dict[str, AdoptedConfig]:
@@ -105,12 +105,12 @@ def _parse_adopted(record: Mapping[str, Any]) -> AdoptedConfig:
     config_files = tuple(
         ConfigFile(
             path,
-            str(file["template"]),
-            parse_file_mode(file["mode"]),
-            _decode_text(file),
-            bool(file.get("optional")),
+            str(file_record["template"]),
+            parse_file_mode(file_record["mode"]),
+            _decode_text(file_record),
+            bool(file_record.get("optional")),
         )
-        for path, file in record["files"].items()
+        for path, file_record in record["files"].items()
     )
-    text_fields = {key: str(record.get(key, "")) for key in _TEXT_FIELDS}
+    text_fields = {field_name: str(record.get(field_name, "")) for field_name in _TEXT_FIELDS}
     return AdoptedConfig(config_files, str(record["listen"]), **text_fields)

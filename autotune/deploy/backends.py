@@ -47,11 +47,11 @@ class ServerWatch:
         self, instances: Sequence[ServiceInstance], transports: Mapping[str, Transport]
     ) -> None:
         """Ignore the servers that are down now. A balancer that is not running reports no servers."""
-        down, _ = self._read_down_servers(instances, transports)
-        self.ignored |= {*down}
-        if down:
+        down_servers, _ = self._read_down_servers(instances, transports)
+        self.ignored |= {*down_servers}
+        if down_servers:
             self.note(
-                f"ignored, because they were down before the study: {describe_down_servers(down)}"
+                f"ignored, because they were down before the study: {describe_down_servers(down_servers)}"
             )
 
     def find_down_servers(
@@ -107,8 +107,8 @@ class ServerWatch:
         if self.manager is None:  # private servers can be queried without root
             command_result = transport.run(argv, timeout=10.0)
         else:
-            functions = self.manager.shell_functions
-            (command_result,) = run_commands(transport, [Command(argv)], functions=functions)
+            shell_functions = self.manager.shell_functions
+            (command_result,) = run_commands(transport, [Command(argv)], functions=shell_functions)
         host, title = instance.placement.host, instance.service.title
         return [DownServer(host, title, name) for name in check.parse(command_result.stdout)]
 

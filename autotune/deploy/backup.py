@@ -86,13 +86,13 @@ class HostBackup:
         """Return the units that autotune enabled or disabled. The values are true for units that
         originally started at boot.
         """
-        original_starts = {
+        original_boot_starts = {
             unit: BOOT_STATES.get(self.enabled.get(unit, "")) for unit in self.state.units
         }
         return {
-            unit: starts
-            for unit, starts in original_starts.items()
-            if starts is not None and unit in self.last_written
+            unit: starts_at_boot
+            for unit, starts_at_boot in original_boot_starts.items()
+            if starts_at_boot is not None and unit in self.last_written
         }
 
     def build_persistent_state(self, desired: HostState) -> HostState:
@@ -107,12 +107,12 @@ class HostBackup:
             if value != self.state.sysctls.get(name)
         }
         file = FileState(format_sysctl_file(sysctls), 0o644, "0:0") if sysctls else FileState()
-        enabled = {}
+        enabled_by_unit = {}
         for unit, runs in desired.units.items():
-            starts = BOOT_STATES.get(self.enabled.get(unit, ""))
-            if starts is not None:
-                enabled[unit] = starts if runs == self.state.units[unit] else runs
-        return HostState({SYSCTL_FILE: file}, desired.units, enabled=enabled)
+            starts_at_boot = BOOT_STATES.get(self.enabled.get(unit, ""))
+            if starts_at_boot is not None:
+                enabled_by_unit[unit] = starts_at_boot if runs == self.state.units[unit] else runs
+        return HostState({SYSCTL_FILE: file}, desired.units, enabled=enabled_by_unit)
 
     def is_foreign_value(self, sysctl_name: str, current_value: str | None) -> bool:
         """True if a kernel value is neither the original value nor a value that autotune set."""
@@ -178,7 +178,7 @@ class HostBackup:
         sysctls = {name: value for name, value in observed.sysctls.items() if value is not None}
         existing_units = {name: unit for name, unit in observed.units.items() if unit.exists}
         units = {name: unit.active for name, unit in existing_units.items()}
-        enabled = {name: unit.enabled for name, unit in existing_units.items()}
+        enabled_by_unit = {name: unit.enabled for name, unit in existing_units.items()}
         definitions = {
             name: unit.definition for name, unit in existing_units.items() if unit.definition
         }
@@ -189,7 +189,7 @@ class HostBackup:
                 {**units, **self.state.units},
                 {**sysctls, **self.state.sysctls},
             ),
-            enabled={**enabled, **self.enabled},
+            enabled={**enabled_by_unit, **self.enabled},
             definitions={**definitions, **self.definitions},
         )
 
@@ -215,10 +215,10 @@ class HostBackup:
         """
         if record is not None:
             recorded_values = {**record.state.files, **record.state.sysctls}
-            backed_up = {**self.state.files, **self.state.sysctls}
+            backed_up_values = {**self.state.files, **self.state.sysctls}
             has_same_values = all(
-                backed_up[name] == recorded_values[name]
-                for name in backed_up.keys() & recorded_values.keys()
+                backed_up_values[name] == recorded_values[name]
+                for name in backed_up_values.keys() & recorded_values.keys()
             )
             return record.study == self.study and has_same_values
         return kept is not None and all(
@@ -280,7 +280,7 @@ def encode_backup(backup: HostBackup) -> bytes:
         "files": {path: _encode_file(file) for path, file in sorted(original_state.files.items())},
         "units": {
             unit: {
-                "active": runs,
+                "active": is_running,
                 "enabled": backup.enabled.get(unit, ""),
                 **(
                     {"definition": definition}
@@ -289,7 +289,7 @@ def encode_backup(backup: HostBackup) -> bytes:
                 ),
                 **({"start": backup.starts[unit].to_record()} if unit in backup.starts else {}),
             }
-            for unit, runs in original_state.units.items()
+            for unit, is_running in original_state.units.items()
         },
         "sysctls": dict(sorted(original_state.sysctls.items())),
         "checks": [asdict(check) for check in backup.checks],
@@ -358,8 +358,8 @@ class BackupStore:
 
     def list_hosts(self) -> tuple[str, ...]:
         """Return the hosts that have not been restored yet."""
-        copies = foreign_files.list_names(self.study, BACKUP_DIRECTORY)
-        return tuple(name.removesuffix(".json") for name in copies if name.endswith(".json"))
+        copy_names = foreign_files.list_names(self.study, BACKUP_DIRECTORY)
+        return tuple(name.removesuffix(".json") for name in copy_names if name.endswith(".json"))
 
     def read(self, host: str) -> HostBackup | None:
         """Return the backup copy for a host, or ``None`` if no copy exists.
@@ -416,9 +416,9 @@ def _check_seal(content: bytes, host: str, path: Path) -> None:
     """Raise AutotuneError if the seal of this account is missing or invalid. The seal is the last key
     of an encoded backup, and covers all other keys.
     """
-    match = _SEAL_PATTERN.search(content)
-    if match and account_key.is_valid_seal(
-        match[1].decode(), SEAL_PURPOSE, host.encode(), content[: match.start()] + b"\n}"
+    seal_match = _SEAL_PATTERN.search(content)
+    if seal_match and account_key.is_valid_seal(
+        seal_match[1].decode(), SEAL_PURPOSE, host.encode(), content[: seal_match.start()] + b"\n}"
     ):
         return
     raise AutotuneError(
@@ -434,7 +434,7 @@ def _validate_path(path: str) -> str:
     if (
         len(path_components) < 2
         or path_components[0]
-        or any(part in ("", ".", "..") for part in path_components[1:])
+        or any(path_component in ("", ".", "..") for path_component in path_components[1:])
         or not path.isprintable()
     ):
         raise ValueError(f"{path[:200]!r} is not a valid file path")
@@ -468,9 +468,9 @@ def _build_original(path: str, observed: ObservedFile, contents: Mapping[str, by
             owner=observed.owner, link_target=observed.detail, modified=observed.modified
         )
     if observed.kind == "file":
-        content, access = contents.get(path, b""), observed.acl
+        content, access_list = contents.get(path, b""), observed.acl
         return FileState(
-            content, observed.mode, observed.owner, modified=observed.modified, acl=access
+            content, observed.mode, observed.owner, modified=observed.modified, acl=access_list
         )
     if observed.kind == "hard-linked":
         raise AutotuneError(
@@ -496,12 +496,12 @@ def _encode_file(file: FileState) -> dict[str, Any]:
         content_field = {"text": content.decode()}
     except UnicodeDecodeError:
         content_field = {"base64": base64.b64encode(content).decode()}
-    access = {} if file.acl is None else {"access": file.acl}
+    access_field = {} if file.acl is None else {"access": file.acl}
     return {
         "kind": "file",
         "mode": f"{file.mode or 0:04o}",
         **common_fields,
-        **access,
+        **access_field,
         **content_field,
     }
 
@@ -513,8 +513,8 @@ def _decode_file(record: Mapping[str, str]) -> FileState:
         raise TypeError("invalid file properties: expected text")
     if record["kind"] == "link":
         return FileState(owner=record["owner"], link_target=record["to"], modified=record["time"])
-    text = record.get("text")
-    content = base64.b64decode(record["base64"]) if text is None else text.encode()
+    content_text = record.get("text")
+    content = base64.b64decode(record["base64"]) if content_text is None else content_text.encode()
     return FileState(
         content,
         parse_file_mode(record["mode"]),

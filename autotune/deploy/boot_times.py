@@ -39,8 +39,8 @@ class BootTimes:
 
     def record_units(self, host: str, seconds: Mapping[str, float]) -> None:
         """Record the boot times of units on a host."""
-        for unit, duration in seconds.items():
-            self.units[host, unit] = max(duration, self.units.get((host, unit), 0.0))
+        for unit, boot_seconds in seconds.items():
+            self.units[host, unit] = max(boot_seconds, self.units.get((host, unit), 0.0))
 
     def record_stack(self, seconds: float) -> None:
         """Record the time from the last start until the stack responded correctly."""
@@ -63,13 +63,13 @@ class BootTimes:
         longest_limit = max((self.stack_limit, *(self.unit_limit(*key) for key in self.units)))
         return max(MIN_LATE_SECONDS, LATE_FACTOR * longest_limit)
 
-    def _compute_limit(self, measured: float | None, recovery: float = 0.0) -> float:
+    def _compute_limit(self, measured_seconds: float | None, recovery: float = 0.0) -> float:
         if self.fixed_limit is not None:
             return self.fixed_limit
         usual_seconds = (
             UNKNOWN_BOOT_SECONDS
-            if measured is None
-            else max(MIN_READY_SECONDS, BOOT_FACTOR * measured)
+            if measured_seconds is None
+            else max(MIN_READY_SECONDS, BOOT_FACTOR * measured_seconds)
         )
         return min(usual_seconds + recovery + 2 * self.request_timeout, MAX_START_SECONDS)
 

@@ -64,30 +64,30 @@ def read_current_host(host: RuntimeHost, needed_states: tuple[HostState, ...]) -
     """
     combined_state = HostState(
         {path: file for state in needed_states for path, file in state.files.items()},
-        {unit: runs for state in needed_states for unit, runs in state.units.items()},
+        {unit: is_running for state in needed_states for unit, is_running in state.units.items()},
         {name: value for state in needed_states for name, value in state.sysctls.items()},
     )
-    observed = host.observe(combined_state)
-    paths = [path for path in combined_state.files if observed.files[path].kind == "file"]
-    return CurrentHost(observed, read_contents(host.transport, paths))
+    observed_host = host.observe(combined_state)
+    paths = [path for path in combined_state.files if observed_host.files[path].kind == "file"]
+    return CurrentHost(observed_host, read_contents(host.transport, paths))
 
 
 def _format_masked_diff(
     host_name: str,
     paths: Iterable[str],
-    current: CurrentHost,
-    desired: DesiredState,
+    current_host: CurrentHost,
+    desired_state: DesiredState,
     masked_contents: Mapping[str, bytes],
 ) -> str:
     """Return the diff of a host's files at ``paths``, without secrets."""
     current_contents = {
         f"{host_name}{path}": mask_changed_lines(
-            current.files[path],
+            current_host.files[path],
             masked_contents.get(path, b""),
-            desired.find_outliner(host_name, path) or outline_unknown_syntax,
+            desired_state.find_outliner(host_name, path) or outline_unknown_syntax,
         )
         for path in paths
-        if path in current.files
+        if path in current_host.files
     }
     planned_contents = {f"{host_name}{path}": content for path, content in masked_contents.items()}
     return format_file_diff(current_contents, planned_contents, "now", "planned")
@@ -117,8 +117,8 @@ def compute_host_changes(
         _format_masked_diff(host_name, changed_paths, current, desired, masked_contents),
         changed_paths,
         {
-            key: (current.observed.sysctls.get(key) or "", value)
-            for key, value in plan.sysctls.items()
+            sysctl_name: (current.observed.sysctls.get(sysctl_name) or "", value)
+            for sysctl_name, value in plan.sysctls.items()
         },
         {
             **{
@@ -153,31 +153,31 @@ def _find_reasons(
     host: str,
     unit: str,
     plan: HostPlan,
-    current: CurrentHost,
-    desired: DesiredState,
+    current_host: CurrentHost,
+    desired_state: DesiredState,
     old_settings: Settings | None,
-    required: RequiredActions,
+    required_actions: RequiredActions,
 ) -> tuple[str, ...]:
     """Return the reasons for a unit's action: changed parameters and kernel values, or else changed
     files.
     """
-    if not current.observed.units[unit].active:
+    if not current_host.observed.units[unit].active:
         return ("it is not running",)
     causes = tuple(
         cause
         for cause in (*plan.files_to_write, *plan.files_to_remove, *plan.sysctls)
-        if required.get(cause, {}).get(unit, Action.NONE)
+        if required_actions.get(cause, {}).get(unit, Action.NONE)
     )
     instances = [
         instance
-        for instance in desired.instances_on(host)
-        if desired.layout.unit_for(instance) == unit
+        for instance in desired_state.instances_on(host)
+        if desired_state.layout.unit_for(instance) == unit
     ]
     modified_parameters = [
         parameter
         for instance in instances
         if old_settings is not None
-        for parameter in list_changed_parameters(instance, old_settings, desired.settings)
+        for parameter in list_changed_parameters(instance, old_settings, desired_state.settings)
     ]
     causing_names = [
         p.name for p in modified_parameters if p.action is plan.unit_actions[unit]

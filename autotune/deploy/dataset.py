@@ -51,9 +51,9 @@ def load_dataset(
     if run_store(loader.read_mark_command) == dataset_mark:
         return False
     for first_index in range(0, data_set.pairs, BLOCK_PAIRS):
-        count = min(BLOCK_PAIRS, data_set.pairs - first_index)
-        run_store(loader.build_write_command(first_index, count, MEAN_VALUE_BYTES))
-        progress(first_index + count, data_set.pairs)
+        pair_count = min(BLOCK_PAIRS, data_set.pairs - first_index)
+        run_store(loader.build_write_command(first_index, pair_count, MEAN_VALUE_BYTES))
+        progress(first_index + pair_count, data_set.pairs)
     for command in loader.build_mark_commands(dataset_mark):
         run_store(command)
     return True

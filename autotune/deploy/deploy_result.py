@@ -161,7 +161,7 @@ def build_host_records(
 
 
 def _read_settings(
-    desired: DesiredState, host: str, backup: HostState, baseline: DesiredState | None
+    desired_state: DesiredState, host: str, backup: HostState, baseline: DesiredState | None
 ) -> Settings | None:
     """Return the settings of a host's services before the study; ``None`` if the host's files did
     not match the baseline files.
@@ -171,7 +171,7 @@ def _read_settings(
         for path, file in baseline.hosts[host].files.items()
     ):
         return None
-    owners = tuple(f"{instance.parameter_prefix}." for instance in desired.instances_on(host))
+    owners = tuple(f"{instance.parameter_prefix}." for instance in desired_state.instances_on(host))
     return {name: value for name, value in baseline.settings.items() if name.startswith(owners)}
 
 
@@ -193,13 +193,13 @@ def _build_deployed_files(
             desired_file = desired.hosts[host].files[path]
             if path in files and backed_up_file and backed_up_file.content is not None:
                 outliner = desired.find_outliner(host, path) or outline_unknown_syntax
-                edits = find_hunks(
+                file_edits = find_hunks(
                     backed_up_file.content,
                     desired_file.content or b"",
                     mask_secret_bytes(backed_up_file.content, outliner),
                     mask_secret_bytes(masked_content),
                 )
-                files[path] = DeployedFile(desired_file.digest, edits)
+                files[path] = DeployedFile(desired_file.digest, file_edits)
     return files
 
 

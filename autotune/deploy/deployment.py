@@ -164,28 +164,28 @@ class Deployment(Fleet):
             error.message = remove_words(error.message, desired_state.find_secret_words(originals))
             raise
 
-    def _deploy(self, desired: DesiredState) -> DeployResult:
+    def _deploy(self, desired_state: DesiredState) -> DeployResult:
         """Deploy a state in which placeholders were replaced by secrets. Raises the errors of
         `deploy`.
         """
-        observed = self._observe_hosts(desired)
-        plans = self._plan_hosts(desired, observed)
-        if not any(plans.values()) and self._is_unchanged(observed):
-            return self._build_noop_result(desired)
-        self._validate_hosts(desired, plans)
+        observed_hosts = self._observe_hosts(desired_state)
+        plans = self._plan_hosts(desired_state, observed_hosts)
+        if not any(plans.values()) and self._is_unchanged(observed_hosts):
+            return self._build_noop_result(desired_state)
+        self._validate_hosts(desired_state, plans)
         limit_seconds = self._find_answer_limit(plans)
         try:
-            self._apply_plans(desired, plans)
-            is_prefilled = self._load_data(desired, plans)
-            self._await_answer(limit_seconds, desired.settings)
+            self._apply_plans(desired_state, plans)
+            is_prefilled = self._load_data(desired_state, plans)
+            self._await_answer(limit_seconds, desired_state.settings)
             deployed_state = confirm_state(
                 self.hosts,
-                desired,
+                desired_state,
                 plans,
                 self.space,
                 is_first=self._confirmed_state is None,
-                observed_before=observed,
-                records=self._build_host_records(desired),
+                observed_before=observed_hosts,
+                records=self._build_host_records(desired_state),
             )
         except (ApplyFailed, StackNotReady) as error:
             self._roll_back(plans, error)
@@ -225,12 +225,12 @@ class Deployment(Fleet):
         self._answered_before = self.probe.right.is_met(self.probe.send())
         self._server_watch.ignore_down_servers(self.stack.instances, self._map_transports())
 
-    def _find_recovery(self, desired: DesiredState) -> float:
+    def _find_recovery(self, desired_state: DesiredState) -> float:
         """Return the longest time, in seconds, until a load balancer uses a failed server again."""
         return max(
             (
-                instance.service.find_recovery_seconds(desired.rendered_files[instance.name])
-                for instance in desired.instances
+                instance.service.find_recovery_seconds(desired_state.rendered_files[instance.name])
+                for instance in desired_state.instances
             ),
             default=0.0,
         )
@@ -238,23 +238,23 @@ class Deployment(Fleet):
     def _map_transports(self) -> dict[str, Transport]:
         return {name: self.hosts[name].transport for name in self.stack.hosts}
 
-    def _with_answer_limits(self, desired: DesiredState) -> DesiredState:
+    def _with_answer_limits(self, desired_state: DesiredState) -> DesiredState:
         """Return the state with a time limit for each unit, and without readiness checks that request
         the entry's page. The entry's page is requested later.
         """
-        entries = {str(each) for each in (self.stack.entry, *self.stack.other_entries)}
+        entry_addresses = {str(each) for each in (self.stack.entry, *self.stack.other_entries)}
         return replace_starts(
-            desired,
+            desired_state,
             {
                 name: {
                     unit: replace(
                         start,
                         seconds=self.boot_times.unit_limit(name, unit),
-                        url="" if _find_authority(start.url) in entries else start.url,
+                        url="" if _find_authority(start.url) in entry_addresses else start.url,
                     )
-                    for unit, start in state.starts.items()
+                    for unit, start in host_state.starts.items()
                 }
-                for name, state in desired.hosts.items()
+                for name, host_state in desired_state.hosts.items()
             },
         )
 
@@ -301,8 +301,8 @@ class Deployment(Fleet):
         with wait_notices.wait("the load balancer", "all servers", limit_seconds):
             while down := self._server_watch.find_down_servers(active_instances, transports):
                 if time.monotonic() - start_time > limit_seconds:
-                    still_down = describe_down_servers(down)
-                    return f"servers are still down after {limit_seconds:.0f} s: {still_down}"
+                    still_down_names = describe_down_servers(down)
+                    return f"servers are still down after {limit_seconds:.0f} s: {still_down_names}"
                 time.sleep(POLL_SECONDS)
         self._note(
             f"all servers are up again after {time.monotonic() - start_time:.0f} s: {server_names}"
@@ -356,33 +356,33 @@ class Deployment(Fleet):
         current_hosts = self.hosts.run_on_hosts(
             states_by_host, lambda host: read_current_host(host, states_by_host[host.name])
         ).unwrap()
-        originals = self._add_isolated_files(
+        original_states = self._add_isolated_files(
             masked, {name: host.state for name, host in current_hosts.items()}
         )
-        base, desired = base.with_secrets(originals), masked.with_secrets(originals)
+        base, desired = base.with_secrets(original_states), masked.with_secrets(original_states)
         return {
             name: compute_host_changes(name, base, desired, current_hosts[name], masked)
             for name in self.stack.hosts
         }
 
-    def _back_up_hosts(self, desired: DesiredState) -> None:
+    def _back_up_hosts(self, desired_state: DesiredState) -> None:
         def back_up_host(host: RuntimeHost) -> None:
-            state = desired.hosts[host.name]
+            host_state = desired_state.hosts[host.name]
             host.back_up(
-                state,
-                desired.created_files(host.name),
-                desired.build_checks(host.name, state.files),
+                host_state,
+                desired_state.created_files(host.name),
+                desired_state.build_checks(host.name, host_state.files),
             )
 
         self.hosts.run_on_hosts(self.stack.hosts, back_up_host).unwrap()
 
-    def _observe_hosts(self, desired: DesiredState) -> dict[str, ObservedHost]:
+    def _observe_hosts(self, desired_state: DesiredState) -> dict[str, ObservedHost]:
         return self.hosts.run_on_hosts(
-            self.stack.hosts, lambda host: host.observe(desired.hosts[host.name])
+            self.stack.hosts, lambda host: host.observe(desired_state.hosts[host.name])
         ).unwrap()
 
     def _plan_hosts(
-        self, desired: DesiredState, observed: Mapping[str, ObservedHost]
+        self, desired_state: DesiredState, observed: Mapping[str, ObservedHost]
     ) -> dict[str, HostPlan]:
         """Return the plan of changes to each host. If the deployed settings are known, only changed
         parameters cause actions.
@@ -397,8 +397,8 @@ class Deployment(Fleet):
                 if self._confirmed_state
                 else find_current_settings(host_name, base_state, observed[host_name])
             )
-            needed_actions = list_required_actions(desired, host_name, current_settings)
-            return plan_host(desired.hosts[host_name], observed[host_name], needed_actions)
+            needed_actions = list_required_actions(desired_state, host_name, current_settings)
+            return plan_host(desired_state.hosts[host_name], observed[host_name], needed_actions)
 
         return {name: build_plan(name) for name in self.stack.hosts}
 
@@ -411,23 +411,23 @@ class Deployment(Fleet):
         base_state = self._rendered_baseline
         return base_state.with_secrets(self._collect_original_states(base_state))
 
-    def _collect_original_states(self, desired: DesiredState) -> dict[str, HostState]:
+    def _collect_original_states(self, desired_state: DesiredState) -> dict[str, HostState]:
         """Return the state of each host before the first change, including files inside containers."""
         return self._add_isolated_files(
-            desired, {n: self.hosts[n].original_state for n in desired.hosts}
+            desired_state, {n: self.hosts[n].original_state for n in desired_state.hosts}
         )
 
     def _add_isolated_files(
-        self, desired: DesiredState, originals: Mapping[str, HostState]
+        self, desired_state: DesiredState, original_states: Mapping[str, HostState]
     ) -> dict[str, HostState]:
-        """Return ``originals`` with the files inside containers, which are read only once."""
+        """Return ``original_states`` with the files inside containers, which are read only once."""
         if not self.runtime.layout.isolated:
-            return dict(originals)
+            return dict(original_states)
         if self._isolated_files is None:
             self._isolated_files = self.hosts.run_on_hosts(
-                desired.hosts,
+                desired_state.hosts,
                 lambda host: self.runtime.read_isolated_files(
-                    host.transport, desired.instances_on(host.name)
+                    host.transport, desired_state.instances_on(host.name)
                 ),
             ).unwrap()
         return {
@@ -443,7 +443,7 @@ class Deployment(Fleet):
                     },
                 },
             )
-            for name, state in originals.items()
+            for name, state in original_states.items()
         }
 
     def _validate_hosts(self, desired: DesiredState, plans: Mapping[str, HostPlan]) -> None:
@@ -464,13 +464,13 @@ class Deployment(Fleet):
                 raise DeployFailed(error.message) from error
             raise
 
-    def _apply_plans(self, desired: DesiredState, plans: Mapping[str, HostPlan]) -> None:
+    def _apply_plans(self, desired_state: DesiredState, plans: Mapping[str, HostPlan]) -> None:
         """Apply the plans, back-end tiers first, and record boot times."""
 
         def apply_step(step: PlanStep, host: RuntimeHost) -> Mapping[str, float]:
-            return host.apply(desired.hosts[host.name], step[host.name])
+            return host.apply(desired_state.hosts[host.name], step[host.name])
 
-        starts = {host_name: state.starts for host_name, state in desired.hosts.items()}
+        starts = {host_name: state.starts for host_name, state in desired_state.hosts.items()}
         for step in split_into_steps(plans, starts):
             boot_seconds = self.hosts.run_on_hosts(step, partial(apply_step, step)).unwrap()
             for host_name, seconds in boot_seconds.items():
@@ -532,8 +532,8 @@ class Deployment(Fleet):
         }
         late_limit = self.boot_times.late_limit
         good_state = (lambda name: good_deployment.desired.hosts[name]) if good_deployment else None
-        if failed := roll_back_hosts(self.hosts, actions, good_state, late_limit):
-            messages = "; ".join(failure.message for failure in failed.values())
+        if failed_rollbacks := roll_back_hosts(self.hosts, actions, good_state, late_limit):
+            messages = "; ".join(failure.message for failure in failed_rollbacks.values())
             raise AutotuneError(
                 f"{error.message}\nand not every host could be restored: {messages}",
                 hint=f"fix the cause, then run `autotune restore {self._study}`",
@@ -613,8 +613,8 @@ class Deployment(Fleet):
         )
         restarted_units = [
             f"{host}: {unit}"
-            for host, units in current_processes.items()
-            for unit, process in units.items()
+            for host, processes_by_unit in current_processes.items()
+            for unit, process in processes_by_unit.items()
             if process != good_deployment.unit_processes.get(host, {}).get(unit)
         ]
         if restarted_units:
@@ -662,28 +662,28 @@ class Deployment(Fleet):
         else:
             self._note("every host was restored, and the stack responds correctly")
 
-    def _is_unchanged(self, observed: Mapping[str, ObservedHost]) -> bool:
+    def _is_unchanged(self, observed_hosts: Mapping[str, ObservedHost]) -> bool:
         return (
             self._confirmed_state is not None
-            and self._confirmed_state.unit_processes == find_unit_processes(observed)
+            and self._confirmed_state.unit_processes == find_unit_processes(observed_hosts)
         )
 
-    def _build_noop_result(self, desired: DesiredState) -> DeployResult:
+    def _build_noop_result(self, desired_state: DesiredState) -> DeployResult:
         assert self._confirmed_state is not None
-        self._await_answer(self.boot_times.stack_limit, desired.settings)
+        self._await_answer(self.boot_times.stack_limit, desired_state.settings)
         previous_result = self._confirmed_state.deployed
         no_actions = dict.fromkeys(previous_result.actions, Action.NONE)
-        hosts = self._build_host_records(desired)
-        return replace(previous_result, files=desired.files, actions=no_actions, hosts=hosts)
+        hosts = self._build_host_records(desired_state)
+        return replace(previous_result, files=desired_state.files, actions=no_actions, hosts=hosts)
 
-    def _build_host_records(self, desired: DesiredState) -> dict[str, HostRecord]:
+    def _build_host_records(self, desired_state: DesiredState) -> dict[str, HostRecord]:
         """Return the records of all hosts in a deployment. Private servers have no records, because
         their deployments cannot be exported.
         """
         if not self.runtime.installed:
             return {}
-        originals = {host: self.hosts[host].original_state for host in desired.hosts}
-        return build_host_records(desired, originals, self._find_baseline())
+        original_states = {host: self.hosts[host].original_state for host in desired_state.hosts}
+        return build_host_records(desired_state, original_states, self._find_baseline())
 
     def _find_baseline(self) -> DesiredState | None:
         """Return the baseline state, or ``None`` if a file with its secrets has no backup."""

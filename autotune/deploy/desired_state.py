@@ -81,7 +81,7 @@ class DesiredState:
         Raises AutotuneError if a host's file contains secrets that differ from the masked secrets.
         """
         hosts = {}
-        for host, state in self.hosts.items():
+        for host, host_state in self.hosts.items():
             backup = originals[host].files
             files = {
                 path: file
@@ -95,9 +95,9 @@ class DesiredState:
                         self.find_outliner(host, path),
                     ),
                 )
-                for path, file in state.files.items()
+                for path, file in host_state.files.items()
             }
-            hosts[host] = replace(state, files=files)
+            hosts[host] = replace(host_state, files=files)
         return replace(self, hosts=hosts)
 
     def find_outliner(self, host: str, path: str) -> Outliner | None:
@@ -113,8 +113,8 @@ class DesiredState:
     def find_secret_words(self, originals: Mapping[str, HostState]) -> frozenset[str]:
         """Return the words in the hosts' own files that no message may repeat."""
         words = frozenset[str]()
-        for host, state in self.hosts.items():
-            for path in {*state.files} & {*originals[host].files}:
+        for host, host_state in self.hosts.items():
+            for path in {*host_state.files} & {*originals[host].files}:
                 content = originals[host].files[path].content or b""
                 words |= find_secret_words(content, self.find_outliner(host, path))
         return words
@@ -361,11 +361,11 @@ def list_changed_parameters(
     instance: ServiceInstance, old_settings: Settings, new_settings: Settings
 ) -> list[Parameter]:
     """Return an instance's parameters whose old and new values differ."""
-    old, new = (
+    old_values, new = (
         select_service_settings(settings, instance.parameter_prefix)
         for settings in (old_settings, new_settings)
     )
-    return [p for p in instance.service.parameters if old.get(p.name) != new.get(p.name)]
+    return [p for p in instance.service.parameters if old_values.get(p.name) != new.get(p.name)]
 
 
 def _find_sysctls(instance: ServiceInstance, settings: Settings) -> Mapping[str, str]:
@@ -406,10 +406,10 @@ def render_files(
     from autotune.deploy.templates import render_file  # Jinja2 is slow to load
 
     by_service: dict[str, dict[str, Value]] = {}
-    for full_name, setting in settings.items():
+    for full_name, setting_value in settings.items():
         parsed_name = ParameterName.parse(full_name)
         if parsed_name.tier == placement.tier and parsed_name.parameter:
-            by_service.setdefault(parsed_name.service, {})[parsed_name.parameter] = setting
+            by_service.setdefault(parsed_name.service, {})[parsed_name.parameter] = setting_value
     directories = (*((overrides,) if overrides else ()), find_shipped_directory("templates"))
     own_settings = by_service.get(service.name, {})
     template_values = {**own_settings, "site": placement, "data": data_set, "beside": by_service}
@@ -444,7 +444,7 @@ def plan_host(
     unit_actions = _plan_unit_actions(
         desired, observed, required, (*changed_paths, *changed_sysctls), forced_actions or {}
     )
-    idle_units = [unit for unit, running in desired.units.items() if not running]
+    idle_units = [unit for unit, is_running in desired.units.items() if not is_running]
     removed_paths = [path for path in changed_paths if desired.files[path].is_absent]
     return HostPlan(
         units_to_stop=tuple(
@@ -470,24 +470,24 @@ def plan_host(
 
 
 def _plan_unit_actions(
-    desired: HostState,
-    observed: ObservedHost,
-    required: RequiredActions,
+    desired_state: HostState,
+    observed_host: ObservedHost,
+    required_actions: RequiredActions,
     causes: Iterable[str],
     forced_actions: Mapping[str, Action],
 ) -> dict[str, Action]:
     """Return the actions for units that must run: forced actions, actions that ``causes`` require,
     and restarts of inactive units.
     """
-    unit_actions = {u: action for u, action in forced_actions.items() if desired.units.get(u)}
+    unit_actions = {u: action for u, action in forced_actions.items() if desired_state.units.get(u)}
     for cause in causes:
-        for unit, action in required.get(cause, {}).items():
+        for unit, action in required_actions.get(cause, {}).items():
             unit_actions[unit] = max(action, unit_actions.get(unit, Action.NONE))
-    for unit, running in desired.units.items():
-        if running and not observed.units[unit].active:
+    for unit, is_running in desired_state.units.items():
+        if is_running and not observed_host.units[unit].active:
             unit_actions[unit] = Action.RESTART
     return {
         u: unit_actions[u]
-        for u in desired.units
-        if desired.units[u] and unit_actions.get(u, Action.NONE)
+        for u in desired_state.units
+        if desired_state.units[u] and unit_actions.get(u, Action.NONE)
     }

@@ -140,8 +140,8 @@ class ManagedHost:
             Command(wrap_command(instance.placement, argv) if wrap_command else argv)
             for instance, argv in queries
         ]
-        observed, command_results = self.observe_and_run(desired, commands)
-        return observed, [command_result.stdout for command_result in command_results]
+        observed_host, command_results = self.observe_and_run(desired, commands)
+        return observed_host, [command_result.stdout for command_result in command_results]
 
     def observe_and_run(
         self, desired: HostState, commands: Sequence[Command]
@@ -159,7 +159,7 @@ class ManagedHost:
         look_commands = [
             ("look", *paths),
             ("units", *unit_names) if unit_names else ("true",),
-            ("kernel", *(key.replace(".", "/") for key in sysctl_names)),
+            ("kernel", *(sysctl_name.replace(".", "/") for sysctl_name in sysctl_names)),
         ]
         files_result, units_result, kernel_result, *command_results = run_required(
             self.transport,
@@ -172,14 +172,14 @@ class ManagedHost:
         self._staging_directories |= {
             path: file.staging_directory for path, file in observed_files.items()
         }
-        observed = ObservedHost(
+        observed_host = ObservedHost(
             observed_files,
             self._manager.parse_units(unit_names, units_result.stdout)
             if self._manager and unit_names
             else {},
             parse_sysctls(sysctl_names, kernel_result.stdout),
         )
-        return observed, command_results
+        return observed_host, command_results
 
     def back_up(
         self,
@@ -203,15 +203,15 @@ class ManagedHost:
         complete_state = HostState(
             {**parent_states, **new_state.files}, new_state.units, new_state.sysctls
         )
-        observed, contents = self._read_state(complete_state, tuple(new_state.files))
+        observed_host, contents = self._read_state(complete_state, tuple(new_state.files))
         present_files = {
             path: file
-            for path, file in observed.files.items()
+            for path, file in observed_host.files.items()
             if path in new_state.files or file.kind == "absent"
         }
-        observed = replace(observed, files=present_files)
-        self._require_replaceable(desired, observed)
-        backup = self.backup.with_observed_state(observed, contents)
+        observed_host = replace(observed_host, files=present_files)
+        self._require_replaceable(desired, observed_host)
+        backup = self.backup.with_observed_state(observed_host, contents)
         backup = backup.with_starts(desired.starts)
         backup = backup.with_written_digests(dict.fromkeys(created_files, ANY_DIGEST))
         recorded_checks = [*self.backup.checks]
@@ -225,9 +225,9 @@ class ManagedHost:
         self._run_locked([self._store_backup(backup)])
         self.backup = backup
 
-    def _require_replaceable(self, desired: HostState, observed: ObservedHost) -> None:
+    def _require_replaceable(self, desired_state: HostState, observed: ObservedHost) -> None:
         """Raise AutotuneError if a path is a directory, or if a unit does not exist."""
-        for path, file in desired.files.items():
+        for path, file in desired_state.files.items():
             is_directory = path in observed.files and observed.files[path].kind == "directory"
             if is_directory and not file.is_absent:
                 raise AutotuneError(f"{self.name}: {path} is a directory, not a file")
@@ -274,11 +274,11 @@ class ManagedHost:
     def _build_staged_check(
         self, method: Argv | TrialStart, directory: str, changed_files: Sequence[str]
     ) -> tuple[str, ...]:
-        new_files = {path: self._staged_path(path) for path in changed_files}
-        trial = f"{directory}.{self._test_start_suffix}"
+        staged_paths = {path: self._staged_path(path) for path in changed_files}
+        trial_directory = f"{directory}.{self._test_start_suffix}"
         if isinstance(method, TrialStart):
-            method = replace(method, argv=_replace_paths(method.argv, {directory: trial}))
-        return build_staged_check(method, trial, new_files)
+            method = replace(method, argv=_replace_paths(method.argv, {directory: trial_directory}))
+        return build_staged_check(method, trial_directory, staged_paths)
 
     def _staged_path(self, path: str) -> str:
         return self._staging_directories.get(path) or staged_path(path)
@@ -301,8 +301,8 @@ class ManagedHost:
         backup_commands = [self._store_backup(self.backup)] if written_values else []
         # A directory to which others have added files is kept, and is reported later.
         steps = [
-            Command(words, required=words[0] != "remove")
-            for words in self._list_steps(desired, plan)
+            Command(command_words, required=command_words[0] != "remove")
+            for command_words in self._list_steps(desired, plan)
         ]
         command_results = self._run_locked(
             [*backup_commands, *steps], timeout=_compute_action_timeout(desired, plan)
@@ -313,7 +313,7 @@ class ManagedHost:
         """Apply the plan that restores the original state. Continue after failed steps, and return
         the error messages.
         """
-        steps = [Command(words) for words in self._list_steps(desired, plan)]
+        steps = [Command(command_words) for command_words in self._list_steps(desired, plan)]
         command_results = self._run_locked(steps, timeout=_compute_action_timeout(desired, plan))
         return [
             command_result.error_text or " ".join(step.argv[:2])
@@ -321,7 +321,7 @@ class ManagedHost:
             if not command_result.ok and step.argv[0] != "remove"
         ]
 
-    def _list_steps(self, desired: HostState, plan: HostPlan) -> list[tuple[str, ...]]:
+    def _list_steps(self, desired_state: HostState, plan: HostPlan) -> list[tuple[str, ...]]:
         commands: list[tuple[str, ...]] = [("stop", unit) for unit in plan.units_to_stop]
         own_digests = self.backup.replaceable_digests
         commands += [
@@ -329,7 +329,7 @@ class ManagedHost:
                 "swap",
                 path,
                 self._staged_path(path),
-                desired.files[path].modified or "",
+                desired_state.files[path].modified or "",
                 *own_digests(path),
             )
             for path in plan.files_to_write
@@ -343,18 +343,18 @@ class ManagedHost:
         ):
             commands.append(("reread",))
         for unit, action in plan.unit_actions.items():
-            extra_words = ("rereading",) if unit in desired.in_process_reloads else ()
+            extra_words = ("rereading",) if unit in desired_state.in_process_reloads else ()
             commands += (
                 [("reload", unit, *extra_words)]
                 if action is Action.RELOAD
                 else [("clock", unit), ("restart", unit)]
             )
-            unit_start = desired.starts.get(unit, UnitStart())
+            unit_start = desired_state.starts.get(unit, UnitStart())
             commands += [unit_start.build_wait_command(unit), ("clock", unit)]
         commands += [
             ("enable" if starts else "disable", unit) for unit, starts in plan.boot_changes.items()
         ]
-        self._started = {unit for unit, runs in desired.units.items() if runs}
+        self._started = {unit for unit, is_running in desired_state.units.items() if is_running}
         return commands
 
     def _note_draining(self, output: str) -> None:
@@ -442,8 +442,8 @@ class ManagedHost:
         self.stage(persistent_state, plan)
         self.apply(persistent_state, plan)
         toggled_units = (
-            f"{unit} {'enabled' if starts else 'disabled'}"
-            for unit, starts in plan.boot_changes.items()
+            f"{unit} {'enabled' if starts_at_boot else 'disabled'}"
+            for unit, starts_at_boot in plan.boot_changes.items()
         )
         if changed_names := [*plan.files_to_write, *plan.files_to_remove, *toggled_units]:
             self.note(f"settings on {self.name} that survive a reboot: {', '.join(changed_names)}")
@@ -494,7 +494,7 @@ class ManagedHost:
         return replace(original, files=restorable_files), messages
 
     def _stage_originals(
-        self, original: HostState, plan: HostPlan, observed: ObservedHost
+        self, original: HostState, plan: HostPlan, observed_host: ObservedHost
     ) -> dict[BackupCheck, str]:
         """Stage the original files. For each check that only the current files pass, return the
         software's message about the original files.
@@ -506,7 +506,7 @@ class ManagedHost:
             self._build_staging_command(path, original.files[path]) for path in plan.files_to_write
         ]
         removed_paths = [
-            path for path in plan.files_to_remove if observed.files[path].kind == "file"
+            path for path in plan.files_to_remove if observed_host.files[path].kind == "file"
         ]
         changing_paths = (*plan.files_to_write, *removed_paths)
         checks = [
@@ -514,7 +514,7 @@ class ManagedHost:
             for check in self.backup.checks
             if {*changing_paths} & {*check.files} and original.units.get(check.unit)
         ]
-        if any(observed.files[path].kind != "file" for path in plan.files_to_write):
+        if any(observed_host.files[path].kind != "file" for path in plan.files_to_write):
             checks = []
         if checks:
             staging_commands += [
@@ -522,7 +522,7 @@ class ManagedHost:
             ]
         commands = [Command(self._build_original_check(check, changing_paths)) for check in checks]
         commands += [Command(self._build_original_check(check, ())) for check in checks]
-        running_by_check = {check: observed.units[check.unit].active for check in checks}
+        running_by_check = {check: observed_host.units[check.unit].active for check in checks}
         command_results = self._run_locked(
             [*staging_commands, *commands, Command(("unstage", *removed_paths))],
             timeout=ACTION_TIMEOUT_SECONDS,
@@ -548,15 +548,15 @@ class ManagedHost:
     ) -> tuple[ObservedHost, dict[str, bytes]]:
         """Return the current state of ``desired``, and the contents of the files ``content_paths``."""
         contents_command = Command(("contents", *content_paths), required=True)
-        observed, (content,) = self.observe_and_run(desired, [contents_command])
-        contents = _decode_contents(content_paths, content.stdout)
-        check_unchanged(self.name, observed.files, contents)
-        return observed, contents
+        observed_host, (contents_result,) = self.observe_and_run(desired, [contents_command])
+        contents = _decode_contents(content_paths, contents_result.stdout)
+        check_unchanged(self.name, observed_host.files, contents)
+        return observed_host, contents
 
     def _build_staging_command(self, path: str, file: FileState) -> Command:
         if file.link_target is not None:
-            link = (path, self._staged_path(path), file.owner or "0:0", file.link_target)
-            return Command(("stage_link", *link), required=True)
+            link_arguments = (path, self._staged_path(path), file.owner or "0:0", file.link_target)
+            return Command(("stage_link", *link_arguments), required=True)
         content = base64.b64encode(file.content or b"").decode()
         mode = f"{0o644 if file.mode is None else file.mode:04o}"
         arguments = (
@@ -580,10 +580,10 @@ class ManagedHost:
     ) -> list[CommandResult]:
         """Run commands that change the host. Raises LockedError if the lock was lost."""
         assert self.lock.is_locked, "a host is locked before it is changed"
-        fence = self.lock.assert_command
+        lock_assertion = self.lock.assert_command
         command_results = run_commands(
             self.transport,
-            [fence, *commands],
+            [lock_assertion, *commands],
             timeout=timeout,
             exclusive=True,
             functions=self._functions,
@@ -597,9 +597,9 @@ class ManagedHost:
             if (
                 command.argv[0] in ("swap", "remove")
                 and command_result.ok
-                and (copy := command_result.stdout.strip())
+                and (saved_copy := command_result.stdout.strip())
             ):
-                self.note(self._describe_saved_copy(copy))
+                self.note(self._describe_saved_copy(saved_copy))
             if command.argv[0] == "reload" and command_result.ok:
                 self._note_draining(command_result.stdout)
             if command.required and not command_result.ok:
@@ -609,10 +609,10 @@ class ManagedHost:
         return command_results[1:]
 
 
-def _compute_action_timeout(desired: HostState, plan: HostPlan) -> float:
+def _compute_action_timeout(desired_state: HostState, plan: HostPlan) -> float:
     """Return the time limit in seconds for the round trip that applies ``plan``."""
-    starts = (desired.starts.get(unit, UnitStart()) for unit in plan.unit_actions)
-    return ACTION_TIMEOUT_SECONDS + sum(2 * start.seconds for start in starts)
+    unit_starts = (desired_state.starts.get(unit, UnitStart()) for unit in plan.unit_actions)
+    return ACTION_TIMEOUT_SECONDS + sum(2 * unit_start.seconds for unit_start in unit_starts)
 
 
 def _parse_boot_seconds(command_results: Sequence[CommandResult]) -> dict[str, float]:
@@ -648,13 +648,13 @@ def build_staged_check(
     """
     uses_other_paths = any(location != staged_path(path) for path, location in staged_paths.items())
     if isinstance(method, TrialStart):
-        words = (*_TRIAL_TIMEOUT, *method.argv)
-        words = (
-            build_mount_command(staged_paths, words)
+        command_words = (*_TRIAL_TIMEOUT, *method.argv)
+        command_words = (
+            build_mount_command(staged_paths, command_words)
             if uses_other_paths
-            else _replace_paths(words, staged_paths)
+            else _replace_paths(command_words, staged_paths)
         )
-        return ("trial", directory, method.socket, *words)
+        return ("trial", directory, method.socket, *command_words)
     if all(path in method for path in staged_paths) and not uses_other_paths:
         return _replace_paths(method, staged_paths)
     return build_mount_command(staged_paths, method)
@@ -727,8 +727,8 @@ def validate_cases(transport: Transport, validation_cases: ValidationCases) -> l
     """
 
     def build_check(staged: StagedCase) -> list[Command]:
-        check = _build_check(staged.instance, staged.files, staged.directory)
-        return [] if check is None else [Command(check)]
+        check_command = _build_check(staged.instance, staged.files, staged.directory)
+        return [] if check_command is None else [Command(check_command)]
 
     answers_by_case = run_on_staged_files(transport, validation_cases, "validated", build_check)
     return [
@@ -779,14 +779,14 @@ def run_on_staged_files(
     commands: list[Command] = []
     answer_slices: list[slice] = []
     for case_number, (instance, files) in enumerate(_insert_secrets(validation_cases, originals)):
-        staged = StagedCase(
+        staged_case = StagedCase(
             instance, files, f"{instance.placement.directory}.{staging_name}/{case_number}"
         )
         commands += [
-            _build_write_command(path, target, files[path], originals.get(path))
-            for path, target in staged.staged_paths.items()
+            _build_write_command(path, staged_target, files[path], originals.get(path))
+            for path, staged_target in staged_case.staged_paths.items()
         ]
-        own_commands = build_commands(staged)
+        own_commands = build_commands(staged_case)
         answer_slices.append(slice(len(commands), len(commands) + len(own_commands)))
         commands += own_commands
     directories = sorted(
@@ -799,7 +799,7 @@ def run_on_staged_files(
         timeout=60.0 + 10.0 * len(validation_cases),
         functions=IGNORE_BROKEN_PIPE,
     )
-    return [command_results[own_slice] for own_slice in answer_slices]
+    return [command_results[case_slice] for case_slice in answer_slices]
 
 
 def _read_masked_files(
@@ -813,12 +813,12 @@ def _read_masked_files(
 
 
 def _insert_secrets(
-    validation_cases: ValidationCases, originals: Mapping[str, CurrentFile]
+    validation_cases: ValidationCases, original_files: Mapping[str, CurrentFile]
 ) -> ValidationCases:
     """Return the cases with each placeholder replaced by the secret in the host's own file."""
-    if not originals:
+    if not original_files:
         return validation_cases
-    contents = {path: file.content for path, file in originals.items()}
+    contents = {path: file.content for path, file in original_files.items()}
     return [
         (instance, fill_secrets(instance, files, contents)) for instance, files in validation_cases
     ]
@@ -846,19 +846,19 @@ def fill_secrets(
 
 def read_files(transport: Transport, paths: Sequence[str]) -> dict[str, CurrentFile]:
     """Return the current files of a host. Raises AutotuneError if a file cannot be read safely."""
-    words = [("look", *paths), ("contents", *paths)]
+    read_commands = [("look", *paths), ("contents", *paths)]
     state_result, content_result = run_required(
-        transport, [Command(command, required=True) for command in words]
+        transport, [Command(command, required=True) for command in read_commands]
     )
-    observed, content = (
+    observed_files, content = (
         parse_files(tuple(paths), state_result.stdout),
         _decode_contents(paths, content_result.stdout),
     )
-    for path, file in observed.items():
+    for path, file in observed_files.items():
         if file.kind == "refused":
             raise AutotuneError(f"{path} on {transport.name} cannot be read safely: {file.detail}")
-    check_unchanged(transport.name, observed, content)
-    return {path: CurrentFile(observed[path], content[path]) for path in paths}
+    check_unchanged(transport.name, observed_files, content)
+    return {path: CurrentFile(observed_files[path], content[path]) for path in paths}
 
 
 def read_contents(transport: Transport, paths: Sequence[str]) -> dict[str, bytes]:
@@ -868,7 +868,7 @@ def read_contents(transport: Transport, paths: Sequence[str]) -> dict[str, bytes
 
 
 def _build_write_command(
-    path: str, target: str, content: bytes, existing: CurrentFile | None
+    path: str, staged_target: str, content: bytes, existing: CurrentFile | None
 ) -> Command:
     """Return the command that writes a staged file.
 
@@ -880,24 +880,24 @@ def _build_write_command(
         owner_and_mode = _format_owner_and_mode(
             FileState(mode=existing.observed.mode, owner=existing.observed.owner)
         )
-    arguments = (path, target, "0644", "-", base64.b64encode(content).decode(), "")
+    arguments = (path, staged_target, "0644", "-", base64.b64encode(content).decode(), "")
     return Command(("stage", *arguments, *owner_and_mode))
 
 
 def _build_check(
-    instance: ServiceInstance, files: Mapping[str, bytes], root: str
+    instance: ServiceInstance, files: Mapping[str, bytes], case_directory: str
 ) -> tuple[str, ...] | None:
-    """Return the command that validates the files below ``root`` in place of the real files."""
+    """Return the command that validates the files below ``case_directory`` in place of the real files."""
     validation = instance.service.build_validation(instance.placement, files)
     if validation is None:
         return None
     argv = validation.argv if isinstance(validation, TrialStart) else validation
-    staged_paths = {path: f"{root}{path}" for path in files}
+    staged_paths = {path: f"{case_directory}{path}" for path in files}
     if instance.placement.adopted is not None and not isinstance(validation, TrialStart):
         # The files may include each other by their real paths, so they are mounted at these paths.
         return build_mount_command(staged_paths, argv) if files else None
-    staged_paths[instance.placement.directory] = f"{root}/trial"
+    staged_paths[instance.placement.directory] = f"{case_directory}/trial"
     words = _replace_paths(argv, staged_paths)
     if isinstance(validation, TrialStart):
-        return ("trial", f"{root}/trial", validation.socket, *_TRIAL_TIMEOUT, *words)
+        return ("trial", f"{case_directory}/trial", validation.socket, *_TRIAL_TIMEOUT, *words)
     return words

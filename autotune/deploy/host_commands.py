@@ -152,12 +152,12 @@ def build_mount_command(sources: Mapping[str, str], argv: Sequence[str]) -> tupl
 
 def _name_command(commands: Iterable[Command]) -> str:
     """Return a description of the commands for wait notices."""
-    words = [command.argv for command in commands]
-    action_texts = [" ".join(argv[:2]) for argv in words if argv[0] in _ACTION_COMMANDS]
+    command_words = [command.argv for command in commands]
+    action_texts = [" ".join(argv[:2]) for argv in command_words if argv[0] in _ACTION_COMMANDS]
     activity_texts = {
         function: description
         for function, description in _COMMAND_DESCRIPTIONS.items()
-        if any(argv[0] == function for argv in words)
+        if any(argv[0] == function for argv in command_words)
     }
     return ", ".join(action_texts) or ", ".join(activity_texts.values()) or "running commands"
 
@@ -186,16 +186,16 @@ def _build_shell_line(command: Command) -> str:
     return f"{shell_line} || return" if command.required else shell_line
 
 
-def _parse_results(commands: list[Command], output: str, mark: str) -> list[CommandResult]:
-    (_, *output_pieces) = output.split(f"\n{mark} ")  # sudo and shell profiles may print too
+def _parse_results(commands: list[Command], output: str, output_mark: str) -> list[CommandResult]:
+    (_, *output_pieces) = output.split(f"\n{output_mark} ")  # sudo and shell profiles may print too
     printed_text, command_results = "", list[CommandResult]()
     if output_pieces:
         printed_text = output_pieces[0].removeprefix("begin\n")
-    for command, piece in zip(commands, output_pieces[1:], strict=False):
-        status, _, remaining_output = piece.partition("\n")
-        if not is_uint(status):
+    for command, output_piece in zip(commands, output_pieces[1:], strict=False):
+        exit_status, _, remaining_output = output_piece.partition("\n")
+        if not is_uint(exit_status):
             break
-        command_results.append(CommandResult(command.argv, int(status), printed_text, ""))
+        command_results.append(CommandResult(command.argv, int(exit_status), printed_text, ""))
         printed_text = remaining_output
     return command_results
 

@@ -191,10 +191,10 @@ class HostLock:
 
     def is_orphaned(self) -> bool:
         """True if a stopped tuner left a lock for the same study on the host."""
-        observed = read_lock(self._transport)
-        holder = observed.holder
+        observed_lock = read_lock(self._transport)
+        holder = observed_lock.holder
         is_same_study = holder is not None and holder.study == self._me.study
-        return is_same_study and find_stale_reason(observed, self._me.place) is not None
+        return is_same_study and find_stale_reason(observed_lock, self._me.place) is not None
 
     def renew(self) -> None:
         """Renew the lease. Raises LockedError if another tuner took the lock."""

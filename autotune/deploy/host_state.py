@@ -182,8 +182,8 @@ def list_differences(desired: HostState, observed: ObservedHost) -> list[str]:
     ]
     redefined_units = [
         f"{unit} ({', '.join(changed_names)})"
-        for unit, before in desired.definitions.items()
-        if (changed_names := _list_changed_pieces(before, observed.units[unit].definition))
+        for unit, old_definition in desired.definitions.items()
+        if (changed_names := _list_changed_pieces(old_definition, observed.units[unit].definition))
     ]
     boot_lines = (f"{unit} at boot" for unit in find_boot_changes(desired, observed))
     return [*differing_paths, *differing_units, *differing_sysctls, *redefined_units, *boot_lines]
@@ -202,16 +202,16 @@ def list_shared_directories(desired: HostState, observed: ObservedHost) -> list[
 
 def _list_changed_pieces(old_definition: str, new_definition: str) -> list[str]:
     """Return the names in ``name=digest`` pairs that differ between two definitions of a unit."""
-    pieces = {*new_definition.split()}
-    return [piece.partition("=")[0] for piece in old_definition.split() if piece not in pieces]
+    new_pieces = {*new_definition.split()}
+    return [piece.partition("=")[0] for piece in old_definition.split() if piece not in new_pieces]
 
 
 def find_boot_changes(desired: HostState, observed: ObservedHost) -> dict[str, bool]:
     """Return the units whose start at boot must be enabled (true) or disabled (false)."""
     return {
-        unit: starts
-        for unit, starts in desired.enabled.items()
-        if BOOT_STATES.get(observed.units[unit].enabled) is not starts
+        unit: starts_at_boot
+        for unit, starts_at_boot in desired.enabled.items()
+        if BOOT_STATES.get(observed.units[unit].enabled) is not starts_at_boot
     }
 
 
@@ -266,11 +266,11 @@ def _parse_file(line: str) -> ObservedFile:
     kind, *file_fields = line.split(" ", 4)
     if not file_fields:
         return ObservedFile(kind)
-    mode, owner, time, detail = file_fields
+    mode, owner, modification_time, detail = file_fields
     if kind != "file":
-        return ObservedFile(kind, parse_file_mode(mode), owner, time, detail)
-    digest, _, access = detail.partition(" ")
-    return ObservedFile(kind, parse_file_mode(mode), owner, time, digest, access)
+        return ObservedFile(kind, parse_file_mode(mode), owner, modification_time, detail)
+    digest, _, access_list = detail.partition(" ")
+    return ObservedFile(kind, parse_file_mode(mode), owner, modification_time, digest, access_list)
 
 
 @dataclass(frozen=True)

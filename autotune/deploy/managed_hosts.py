@@ -229,14 +229,14 @@ def _exclude_later_changes(host: ManagedHost) -> None:
             f"{host.name} was restored, and study {record.study} has changed it since then",
             hint="first run `autotune restore` with that study or its target",
         )
-    original, observed = host.original_state, host.observe(host.original_state)
-    remaining_backup = host.backup.without_foreign_changes(observed)
+    original_state, observed_host = host.original_state, host.observe(host.original_state)
+    remaining_backup = host.backup.without_foreign_changes(observed_host)
     if remaining_backup.state == HostState():
-        host.discard_stale_backup(observed)
+        host.discard_stale_backup(observed_host)
         return
     host.backup = remaining_backup
-    for path, file in original.files.items():
-        if path not in remaining_backup.state.files and not observed.files[path].matches(file):
+    for path, file in original_state.files.items():
+        if path not in remaining_backup.state.files and not observed_host.files[path].matches(file):
             host.note(
                 f"{host.name}: {path} is not restored, because it was changed after an earlier restore"
             )
@@ -329,8 +329,8 @@ def _list_result_lines(
     """Return the notes of each host, and the lines about its restored units and saved copies."""
     return [
         line
-        for name, copies in saved_copies.items()
-        for line in dict.fromkeys((*hosts[name].notes, *restored_lines.get(name, ()), *copies))
+        for name, host_copies in saved_copies.items()
+        for line in dict.fromkeys((*hosts[name].notes, *restored_lines.get(name, ()), *host_copies))
     ]
 
 

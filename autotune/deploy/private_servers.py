@@ -107,12 +107,12 @@ def find_server_account() -> tuple[str, str] | None:
 def is_port_free(address: str, port: int) -> bool:
     """True if a server could currently listen on this address and port."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
+    with socket.socket(family, socket.SOCK_STREAM) as probe_socket:
         # Servers set the same option, so a port with only closing connections counts as free.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((address, port))
-            probe.listen(1)
+            probe_socket.bind((address, port))
+            probe_socket.listen(1)
         except OSError:
             return False
     return True
@@ -179,9 +179,9 @@ def _read_first_ephemeral_port() -> int:
 
 def start_server(name: str, argv: Sequence[str], directory: Path) -> ServerProcess:
     """Start a server in the foreground of a new session, and write its output to ``<name>.out``."""
-    log = directory / f"{name}.out"
+    log_path = directory / f"{name}.out"
     record = directory / f"{name}{PID_SUFFIX}"
-    with log.open("ab") as output:
+    with log_path.open("ab") as output:
         process = subprocess.Popen(
             ["/bin/sh", "-c", _RECORD_AND_EXEC, str(record), *argv],
             cwd=directory,
@@ -190,7 +190,7 @@ def start_server(name: str, argv: Sequence[str], directory: Path) -> ServerProce
             stderr=output,
             start_new_session=True,
         )
-    return ServerProcess(name, process, directory, log)
+    return ServerProcess(name, process, directory, log_path)
 
 
 def wait_until(
@@ -285,14 +285,14 @@ def _are_draining(server: ServerProcess, old_pids: frozenset[int]) -> bool:
 
 def _find_listening_sockets(pid: int) -> frozenset[str]:
     """Return the inodes of a process's listening sockets, in its network namespace (proc(5))."""
-    net, inodes = Path(f"/proc/{pid}/net"), set[str]()
+    net_directory, inodes = Path(f"/proc/{pid}/net"), set[str]()
     for table_name, state_column, listening_state, inode_column in (
         ("tcp", 3, "0A", 9),
         ("tcp6", 3, "0A", 9),
         ("unix", 3, "00010000", 6),
     ):
         try:
-            table_rows = split_lines((net / table_name).read_text(errors="replace"))[1:]
+            table_rows = split_lines((net_directory / table_name).read_text(errors="replace"))[1:]
         except OSError:
             continue
         inodes |= {
@@ -330,17 +330,17 @@ def stop_orphaned(run_directory: RunDirectory) -> tuple[str, ...]:
         for n in foreign_files.list_names(directory)
         if foreign_files.describe_kind(directory, n) == "a directory"
     ]
-    for location, file_name in (
+    for server_directory, file_name in (
         (directory / p, n) for p in subdirectories for n in foreign_files.list_names(directory, p)
     ):
         if not file_name.endswith(PID_SUFFIX):
             continue
         server = file_name.removesuffix(PID_SUFFIX)
-        leader = read_session_leader(location, server)
-        if leader and (processes := _find_session_processes(leader, location)):
+        leader = read_session_leader(server_directory, server)
+        if leader and (processes := _find_session_processes(leader, server_directory)):
             _terminate(processes, 5.0)
             stopped_names.append(server)
-        (location / file_name).unlink(missing_ok=True)
+        (server_directory / file_name).unlink(missing_ok=True)
     return tuple(stopped_names)
 
 

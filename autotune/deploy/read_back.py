@@ -52,7 +52,7 @@ def confirm_state(
         check_units_run(hosts[host_name], desired, observed_before[host_name], observed[host_name])
         check_files_unchanged(host_name, desired, observed[host_name])
     effective_settings = merge_tier_values(
-        desired.settings, [values for _, values in read_back_results.values()]
+        desired.settings, [host_values for _, host_values in read_back_results.values()]
     )
     changes_by_host = {
         host_name: {*plan.files_to_write, *plan.files_to_remove, *plan.sysctls}
@@ -94,13 +94,13 @@ def read_back_host(
     ]
     queries = [(instance, readback.argv) for instance, readback in readbacks]
     observed, printed_texts = host.observe_and_query(desired.hosts[host.name], queries)
-    values: dict[str, Value] = {}
+    effective_values: dict[str, Value] = {}
     for (instance, readback), printed_text in zip(readbacks, printed_texts, strict=True):
-        values |= {
+        effective_values |= {
             f"{instance.parameter_prefix}.{name}": v
             for name, v in readback.parse(printed_text).items()
         }
-    return observed, values
+    return observed, effective_values
 
 
 def merge_tier_values(requested: Settings, values_by_host: Iterable[Settings]) -> dict[str, Value]:
@@ -109,26 +109,26 @@ def merge_tier_values(requested: Settings, values_by_host: Iterable[Settings]) -
     If effective values differ between hosts, a value that differs from the requested value is
     returned.
     """
-    effective: dict[str, Value] = {}
-    for values in values_by_host:
-        for parameter_name, value in values.items():
-            if effective.get(parameter_name, requested.get(parameter_name)) == requested.get(
+    effective_values: dict[str, Value] = {}
+    for host_values in values_by_host:
+        for parameter_name, value in host_values.items():
+            if effective_values.get(parameter_name, requested.get(parameter_name)) == requested.get(
                 parameter_name
             ):
-                effective[parameter_name] = value
-    return effective
+                effective_values[parameter_name] = value
+    return effective_values
 
 
 def check_units_run(
     host: RuntimeHost, desired: DesiredState, observed_before: ObservedHost, observed: ObservedHost
 ) -> None:
     """Raise StackNotReady if a unit is not running, or has restarted since ``observed_before``."""
-    for unit, runs in desired.hosts[host.name].units.items():
+    for unit, is_running in desired.hosts[host.name].units.items():
         current_unit = observed.units[unit]
         was_restarted = (
             current_unit.restarting or current_unit.restarts > observed_before.units[unit].restarts
         )
-        if runs and (was_restarted or not current_unit.active):
+        if is_running and (was_restarted or not current_unit.active):
             restarted_units = (
                 [f"{host.name}: {unit} stopped and was started again by the service manager"]
                 if was_restarted
@@ -164,8 +164,8 @@ def find_mismatches(
     )
 
 
-def _is_same_value(requested: Value, effective: Value) -> bool:
-    if isinstance(requested, str) or isinstance(effective, str):
-        return str(requested) == str(effective)
+def _is_same_value(requested_value: Value, effective_value: Value) -> bool:
+    if isinstance(requested_value, str) or isinstance(effective_value, str):
+        return str(requested_value) == str(effective_value)
     # Servers print fractions with only two decimal places.
-    return abs(float(requested) - float(effective)) < 0.006
+    return abs(float(requested_value) - float(effective_value)) < 0.006

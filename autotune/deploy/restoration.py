@@ -45,8 +45,8 @@ def restore_in_order(hosts: Iterable[ManagedHost]) -> HostResults[tuple[str, ...
     """
 
     def run_step(step: PlanStep, host: ManagedHost) -> None:
-        restore = restores_by_host[host.name]
-        restore.failed += host.restore(restore.desired, step[host.name])
+        host_restore = restores_by_host[host.name]
+        host_restore.failed += host.restore(host_restore.desired, step[host.name])
 
     changed_hosts = {host.name: host for host in hosts}
     begin_results = run_on_all(changed_hosts.values(), _begin_restore)
@@ -56,7 +56,7 @@ def restore_in_order(hosts: Iterable[ManagedHost]) -> HostResults[tuple[str, ...
     errors = dict(begin_results.errors)
     starts = {name: restore.desired.starts for name, restore in restores_by_host.items()}
     for step in split_into_steps(
-        {name: each.plan for name, each in restores_by_host.items()}, starts
+        {name: planned_restore.plan for name, planned_restore in restores_by_host.items()}, starts
     ):
         step_hosts = [changed_hosts[name] for name in step if name not in errors]
         errors |= run_on_all(step_hosts, partial(run_step, step)).errors
@@ -85,28 +85,28 @@ def _begin_restore(host: ManagedHost) -> HostRestore | None:
     return HostRestore(host, desired, plan, refusals)
 
 
-def _finish_restore(restore: HostRestore) -> tuple[str, ...]:
+def _finish_restore(host_restore: HostRestore) -> tuple[str, ...]:
     """Delete the backups of a restored host. Raises AutotuneError if the host differs from its
     backup.
     """
-    host, desired, plan = restore.host, restore.desired, restore.plan
-    errors, observed = list(restore.refusals), host.observe(desired)
-    for directory in list_shared_directories(desired, observed):
+    host, desired_state, plan = host_restore.host, host_restore.desired, host_restore.plan
+    errors, observed = list(host_restore.refusals), host.observe(desired_state)
+    for directory in list_shared_directories(desired_state, observed):
         host.note(f"{host.name}: {directory} is kept, because others have added files to it")
-    if differences := list_differences(desired, observed):
+    if differences := list_differences(desired_state, observed):
         errors += [
             f"{host.name} differs from its backup: {', '.join(differences)}",
-            *restore.failed,
+            *host_restore.failed,
         ]
         errors += [
             f"{path} had the ACL {file.acl}: restore it with `setfacl --set`"
-            for path, file in desired.files.items()
+            for path, file in desired_state.files.items()
             if path in differences and file.acl
         ]
     if errors:
         raise AutotuneError("\n".join([*host.notes, *errors]))
     host.delete_backups()
-    for line in restore.failed:
+    for line in host_restore.failed:
         host.note(f"{host.name}: {line}")
     file_count = format_count(len(plan.files_to_write) + len(plan.files_to_remove), "file")
     unit_count = format_count(len(plan.unit_actions) + len(plan.units_to_stop), "unit")
@@ -130,8 +130,8 @@ def _find_restorable_state(host: ManagedHost, observed: ObservedHost) -> HostSta
     for unit in sorted(masked_units):
         host.note(f"{host.name}: skipped {unit}, which was masked after the backup")
     units = {
-        unit: runs
-        for unit, runs in original_state.units.items()
+        unit: is_running
+        for unit, is_running in original_state.units.items()
         if unit in existing_units - masked_units
     }
     existing_sysctls = {

@@ -45,20 +45,20 @@ def roll_back_hosts(
 
     def prepare(host: RuntimeHost) -> _HostRollback:
         state, refusals = (good_state or (lambda _: host.original_state))(host.name), list[str]()
-        observed = host.observe(state)
+        observed_host = host.observe(state)
         if good_state is None:
-            state, refusals = host.select_restorable(state, observed)
+            state, refusals = host.select_restorable(state, observed_host)
         state = extend_start_seconds(state, seconds)
-        plan = plan_host(state, observed, {}, actions[host.name])
+        plan = plan_host(state, observed_host, {}, actions[host.name])
         host.stage(state, plan)
         return _HostRollback(state, plan, tuple(refusals))
 
     preparation_results = hosts.run_on_hosts(actions, prepare)
     errors = dict(preparation_results.errors)
     rollbacks_by_host = preparation_results.results
-    starts = {name: rollback.state.starts for name, rollback in rollbacks_by_host.items()}
+    starts_by_host = {name: rollback.state.starts for name, rollback in rollbacks_by_host.items()}
     for step in split_into_steps(
-        {name: rollback.plan for name, rollback in rollbacks_by_host.items()}, starts
+        {name: rollback.plan for name, rollback in rollbacks_by_host.items()}, starts_by_host
     ):
         errors |= _apply_step(hosts, [n for n in step if n not in errors], rollbacks_by_host, step)
 
@@ -93,12 +93,12 @@ def _add_refusals(error: AutotuneError, rollback: _HostRollback | None) -> Autot
 
 def _apply_step(
     hosts: LockedHosts,
-    names: Iterable[str],
+    host_names: Iterable[str],
     work: Mapping[str, _HostRollback],
     step: Mapping[str, HostPlan],
 ) -> dict[str, AutotuneError]:
     return hosts.run_on_hosts(
-        names, lambda host: apply_or_restart(host, work[host.name].state, step[host.name])
+        host_names, lambda host: apply_or_restart(host, work[host.name].state, step[host.name])
     ).errors
 
 
@@ -114,16 +114,16 @@ def apply_or_restart(host: RuntimeHost, state: HostState, plan: HostPlan) -> Non
 
 def restart_units(host: RuntimeHost, state: HostState, units: Iterable[str]) -> None:
     """Restart units, and write the files in ``state`` that differ on the host."""
-    restarts = dict.fromkeys(units, Action.RESTART)
-    plan = plan_host(state, host.observe(state), {}, restarts)
+    restart_actions = dict.fromkeys(units, Action.RESTART)
+    plan = plan_host(state, host.observe(state), {}, restart_actions)
     host.stage(state, plan)
     host.apply(state, plan)
 
 
 def extend_start_seconds(state: HostState, seconds: float) -> HostState:
     """Return the state with at least ``seconds`` for each unit to become ready."""
-    starts = {
-        unit: replace(start, seconds=max(start.seconds, seconds))
-        for unit, start in state.starts.items()
+    unit_starts = {
+        unit: replace(unit_start, seconds=max(unit_start.seconds, seconds))
+        for unit, unit_start in state.starts.items()
     }
-    return replace(state, starts=starts)
+    return replace(state, starts=unit_starts)

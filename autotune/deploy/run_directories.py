@@ -48,12 +48,12 @@ def make_run_directory(study: Path, *, is_shared: bool) -> Path:
     remove_run_directory(study)
     directory_name = f"{DIRECTORY_PREFIX}{secrets.token_hex(8)}"
     path = Path(tempfile.gettempdir()).resolve() / directory_name
-    record = {"study": str(study.resolve()), "directory": str(path)}
+    directory_record = {"study": str(study.resolve()), "directory": str(path)}
     record_directory = make_state_directory() / RECORD_DIRECTORY
     durable_files.make_directory(record_directory, 0o700)
     # Write the record first, so that a killed tuner leaves no unrecorded directory.
     durable_files.write_file(
-        record_directory / _record_name(study), json.dumps(record).encode(), 0o600
+        record_directory / _record_name(study), json.dumps(directory_record).encode(), 0o600
     )
     path.mkdir(mode=0o700)
     (path / MARKER_FILE).write_text(directory_name, encoding="ascii")
@@ -72,8 +72,8 @@ def remove_run_directory(study: Path) -> None:
 
 def find_run_directory(study: Path) -> RunDirectory | None:
     """Return the recorded run directory of a study."""
-    record = _record_path(study)
-    directory = _read_record(record.parent, record.name)
+    record_path = _record_path(study)
+    directory = _read_record(record_path.parent, record_path.name)
     return directory if directory and directory.study == study.resolve() else None
 
 
@@ -109,10 +109,10 @@ def _read_record(record_directory: Path, record_name: str) -> RunDirectory | Non
 def is_run_directory(path: Path) -> bool:
     """True if this account made the directory for a private stack."""
     try:
-        status = path.lstat()
+        path_status = path.lstat()
     except OSError:
         return False
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+    if not stat.S_ISDIR(path_status.st_mode) or path_status.st_uid != os.geteuid():
         return False
     with contextlib.suppress(OSError, AutotuneError):
         marker_content = foreign_files.read_bytes(

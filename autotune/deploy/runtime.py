@@ -214,10 +214,10 @@ def describe_draining(
     host: str, unit_name: str, process_count: int, client_addresses: Sequence[str] = ()
 ) -> str:
     """Return the message about old workers that still serve connections made before a reload."""
-    clients = f" ({', '.join(client_addresses)})" if client_addresses else ""
+    clients_text = f" ({', '.join(client_addresses)})" if client_addresses else ""
     return (
         f"{host}: {format_count(process_count, 'old worker')} of {unit_name} still finish earlier "
-        f"connections{clients}. New connections use the new configuration"
+        f"connections{clients_text}. New connections use the new configuration"
     )
 
 

@@ -176,10 +176,10 @@ def _build_placement(
 
     def build_endpoints(tiers: tuple[str, ...], role: Role | None = None) -> tuple[Endpoint, ...]:
         return tuple(
-            _build_endpoint(target, other, other_host, context.ports)
-            for other in tiers
-            if role is None or role in _find_tier_roles(target, other)
-            for other_host in target.tiers[other].hosts
+            _build_endpoint(target, endpoint_tier, other_host, context.ports)
+            for endpoint_tier in tiers
+            if role is None or role in _find_tier_roles(target, endpoint_tier)
+            for other_host in target.tiers[endpoint_tier].hosts
         )
 
     return Placement(

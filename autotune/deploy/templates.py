@@ -93,8 +93,8 @@ def render_file(
         return config_text.encode(template.render(values))
     except TemplateError as error:
         line = getattr(error, "lineno", None)
-        location = f"{name}:{line}" if line else name
-        raise RenderError(f"{location}: {type(error).__name__}: {error.message}") from error
+        error_location = f"{name}:{line}" if line else name
+        raise RenderError(f"{error_location}: {type(error).__name__}: {error.message}") from error
 
 
 def render_text(template: str, values: Mapping[str, object]) -> str:

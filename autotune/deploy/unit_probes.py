@@ -27,12 +27,12 @@ def describe_probed_start(
     Servers behind the entry are assumed to use plain HTTP. Requests that may change data are not
     used for readiness checks. ``interval`` is the shortest time between two requests in seconds.
     """
-    start = describe_start(ranks, instance)
+    unit_start = describe_start(ranks, instance)
     service, placement = instance.service, instance.placement
     if request is None or request.method not in SAFE_METHODS:
-        return start
+        return unit_start
     if placement.role not in HTTP_ROLES or service.gateway_protocol:
-        return start
+        return unit_start
     location = service.get_socket(placement)
     if location in (request.endpoint, *request.other_endpoints):
         url = f"{request.scheme}://{location}{request.path}"
@@ -43,8 +43,8 @@ def describe_probed_start(
     elif location and location.startswith("/"):
         url = f"http://localhost{request.path}"
     else:
-        return start
-    return replace(start, url=url, name=request.host or "", interval=interval)
+        return unit_start
+    return replace(unit_start, url=url, name=request.host or "", interval=interval)
 
 
 def find_answered_pages(
@@ -56,9 +56,9 @@ def find_answered_pages(
     If a server does not respond at its own address, the loopback address is tried.
     """
     probe_cases = [
-        (unit, replace(start, url=url))
-        for unit, start in starts.items()
-        for url in _list_urls(start)
+        (unit, replace(unit_start, url=url))
+        for unit, unit_start in starts.items()
+        for url in _list_urls(unit_start)
     ]
     commands = [
         Command(
@@ -75,22 +75,22 @@ def find_answered_pages(
     ]
     timeout = 40.0 * (1 + len(commands))
     command_results = run_commands(host.transport, commands, timeout=timeout, functions=functions)
-    answered_starts = {unit: replace(start, url="") for unit, start in starts.items()}
+    answered_starts = {unit: replace(unit_start, url="") for unit, unit_start in starts.items()}
     for (unit, probe_case), command_result in zip(probe_cases, command_results, strict=False):
         if command_result.ok and not answered_starts[unit].url:
             answered_starts[unit] = probe_case
     return answered_starts
 
 
-def _list_urls(start: UnitStart) -> Iterable[str]:
+def _list_urls(unit_start: UnitStart) -> Iterable[str]:
     """Return the URLs of a unit's page, at the unit's address and then at the loopback address."""
-    if not start.url:
+    if not unit_start.url:
         return ()
-    scheme, _, remainder = start.url.partition("://")
-    authority, slash, path = remainder.partition("/")
+    scheme, _, url_remainder = unit_start.url.partition("://")
+    authority, slash, path = url_remainder.partition("/")
     _, colon, port = authority.rpartition(":")
     local_url = f"{scheme}://{LOOPBACK}:{port}{slash}{path}"
-    return dict.fromkeys((start.url, local_url)) if colon else (start.url,)
+    return dict.fromkeys((unit_start.url, local_url)) if colon else (unit_start.url,)
 
 
 def replace_starts(
@@ -98,7 +98,7 @@ def replace_starts(
 ) -> DesiredState:
     """Return the state after replacing the starts of the units in ``starts`` (by host and unit)."""
     hosts = {
-        name: replace(state, starts={**state.starts, **starts.get(name, {})})
-        for name, state in desired.hosts.items()
+        name: replace(host_state, starts={**host_state.starts, **starts.get(name, {})})
+        for name, host_state in desired.hosts.items()
     }
     return replace(desired, hosts=hosts)

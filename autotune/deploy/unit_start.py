@@ -60,11 +60,11 @@ class UnitStart:
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> UnitStart:
         """Return the start in a record from ``to_record``. Raises ValueError, KeyError or TypeError."""
-        texts = [record[name] for name in ("address", "url", "name")]
-        if not all(isinstance(text, str) and text.isprintable() for text in texts):
+        text_values = [record[name] for name in ("address", "url", "name")]
+        if not all(isinstance(text, str) and text.isprintable() for text in text_values):
             raise TypeError("the record of a unit's start contains unprintable text")
         if not is_uint(str(record["rank"])):
             raise ValueError("the rank of a unit must be a whole number")
-        address, url, name = texts
+        address, url, name = text_values
         seconds, interval = float(record["seconds"]), float(record["interval"])
         return cls(int(record["rank"]), address, url, name, seconds, interval)

@@ -93,12 +93,12 @@ def build_cpu_usages(
     ``busy_shares`` contains the share of each host's CPUs in use.
     """
     highest_shares: dict[tuple[str, ...], float] = {}
-    for host, share in busy_shares.items():
+    for host, busy_share in busy_shares.items():
         if host_tiers := tuple(sorted(tiers.get(host, ()))):
-            highest_shares[host_tiers] = max(share, highest_shares.get(host_tiers, 0.0))
+            highest_shares[host_tiers] = max(busy_share, highest_shares.get(host_tiers, 0.0))
     return [
-        ResourceUsage(f"{'+'.join(tier_names)}.cpu", tier_names, rate, share, CPU_LOG_SD)
-        for tier_names, share in highest_shares.items()
+        ResourceUsage(f"{'+'.join(tier_names)}.cpu", tier_names, rate, busy_share, CPU_LOG_SD)
+        for tier_names, busy_share in highest_shares.items()
     ]
 
 

@@ -49,8 +49,8 @@ def find_cause(context: ReadingContext, shortage: Bottleneck) -> Bottleneck:
         if cache.service == shortage.service and cache.tier == shortage.tier:
             continue
         if eviction := _find_evicting_cache(context, cache):
-            lookup_counters, misses = eviction
-            gain = _estimate_gain(context, min(1.0, misses))
+            lookup_counters, misses_per_request = eviction
+            gain = _estimate_gain(context, min(1.0, misses_per_request))
             cause = RelatedShortage(cache.tier, cache.service, Resource.CACHE)
             if gain < MIN_GAIN:
                 return replace(shortage, related=(*shortage.related, cause))
@@ -81,11 +81,11 @@ def _find_evicting_cache(
     lookups = context.find_diagnosis(cache).lookup_counters
     if lookups is None or not cache.counters.get(lookups.evictions, 0.0):
         return None
-    gets, misses = (cache.counters.get(name, 0.0) for name in (lookups.gets, lookups.misses))
+    get_count, misses = (cache.counters.get(name, 0.0) for name in (lookups.gets, lookups.misses))
     requests = max(context.answered_rate * context.reading.seconds, 1.0)
     if (
-        not gets
-        or max(misses / gets / MIN_MISS_SHARE, misses / requests / MIN_MISSES_PER_REQUEST) < 1
+        not get_count
+        or max(misses / get_count / MIN_MISS_SHARE, misses / requests / MIN_MISSES_PER_REQUEST) < 1
     ):
         return None
     return lookups, misses / requests

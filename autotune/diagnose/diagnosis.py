@@ -74,7 +74,7 @@ def select_bottleneck(contexts: Sequence[ReadingContext]) -> Bottleneck | None:
     reading failed or was limited, the reading at the highest rate is used.
     """
     latency_floors = [
-        seconds for s in contexts if (seconds := compute_latency_floor(s)) is not None
+        floor_seconds for s in contexts if (floor_seconds := compute_latency_floor(s)) is not None
     ]
     comparable_contexts = [
         replace(s, fastest_latency=min(latency_floors, default=None)) for s in contexts
@@ -115,11 +115,11 @@ def find_max_rss(watched_readings: Iterable[WatchedReading]) -> dict[str, int]:
     """Return the size of the largest process of each `tier.service`, in bytes."""
     largest_sizes: dict[str, int] = {}
     for reading in watched_readings:
-        for usage in reading.hosts.values():
-            for instance, size in usage.rss.items():
+        for host_usage in reading.hosts.values():
+            for instance, rss_bytes in host_usage.rss.items():
                 tier, _, host_and_service = instance.partition(".")
                 service_label = f"{tier}.{host_and_service.rpartition('.')[2]}"
-                largest_sizes[service_label] = max(size, largest_sizes.get(service_label, 0))
+                largest_sizes[service_label] = max(rss_bytes, largest_sizes.get(service_label, 0))
     return largest_sizes
 
 
@@ -139,10 +139,10 @@ def list_recommended_changes(
         return ()
     own_shortage = bottleneck.tier, bottleneck.service, bottleneck.resource
     # The evidence contains the name of a parameter that helps, such as tmp_table_size.
-    named_words = set(re.findall(r"\w+", bottleneck.evidence))
+    evidence_words = set(re.findall(r"\w+", bottleneck.evidence))
     own_changes = sorted(
         _list_changes(*own_shortage, existing_names, catalogue),
-        key=lambda change: parse_parameter(change).rpartition(".")[2] not in named_words,
+        key=lambda change: parse_parameter(change).rpartition(".")[2] not in evidence_words,
     )
     recommended_changes = (
         *own_changes,

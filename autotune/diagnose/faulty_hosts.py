@@ -32,7 +32,7 @@ _MAX_SHOWN_CHARACTERS = 60  # maximum number of characters of a response body in
 def is_host_suspected(reading: Reading) -> bool:
     """True if the failures of a reading may come from a host with wrong responses."""
     suspect_failure_count = sum(
-        count for kind, count in reading.errors.items() if kind in SUSPECT_ERROR_KINDS
+        count for error_kind, count in reading.errors.items() if error_kind in SUSPECT_ERROR_KINDS
     )
     return suspect_failure_count > SUSPECT_ERROR_SHARE * reading.intended
 

@@ -212,7 +212,7 @@ def _find_cpu_shortage(
     for host in context.hosts.values():
         instances = context.instances_on(host.name)
         instance = max(instances, key=lambda p: p.cpu, default=None)
-        used_cpus = sum(part.cpu for part in instances)
+        used_cpus = sum(host_instance.cpu for host_instance in instances)
         shortage_text = describe_shortage(host, used_cpus)
         if instance and shortage_text:
             return _build_bottleneck(
@@ -225,12 +225,12 @@ def _find_cpu_shortage(
     return None
 
 
-def _describe_quota_use(host: HostActivity, used: float) -> str:
-    if FULL_FRACTION * host.cpus <= used <= MAX_CPU_SHARE * host.cpus:
-        return f"the stack used {used:.2f} of {host.name}'s {host.cpus:g} CPUs"
+def _describe_quota_use(host: HostActivity, used_cpus: float) -> str:
+    if FULL_FRACTION * host.cpus <= used_cpus <= MAX_CPU_SHARE * host.cpus:
+        return f"the stack used {used_cpus:.2f} of {host.name}'s {host.cpus:g} CPUs"
     if (
         host.throttled >= THROTTLED_SHARE
-        and max(used, host.quota_used_share or 0.0) >= QUOTA_USED_SHARE * host.cpus
+        and max(used_cpus, host.quota_used_share or 0.0) >= QUOTA_USED_SHARE * host.cpus
     ):
         return f"the CPU quota throttled {host.name} for {host.throttled:.1f} s per second"
     return ""

@@ -70,10 +70,10 @@ def read_effective_values(transport: Transport, host: DiscoveredHost) -> Discove
         [Command(readback.argv) for _, readback in readbacks],
         timeout=READ_TIMEOUT_SECONDS,
     )
-    effective: dict[tuple[str, int, str], dict[str, Value]] = {}
+    effective_values: dict[tuple[str, int, str], dict[str, Value]] = {}
     for (query, readback), command_result in zip(readbacks, command_results, strict=True):
-        effective.setdefault(query.key, {}).update(readback.parse(command_result.stdout))
-    return replace(host, effective=effective)
+        effective_values.setdefault(query.key, {}).update(readback.parse(command_result.stdout))
+    return replace(host, effective=effective_values)
 
 
 def _list_queries(instance: DiscoveredInstance) -> Iterator[_ServiceQuery]:
@@ -81,10 +81,10 @@ def _list_queries(instance: DiscoveredInstance) -> Iterator[_ServiceQuery]:
     tier_model = Tier(
         hosts=(instance.host.name,), service=(instance.deployment,), runtime=DEFAULT_RUNTIME
     )
-    for location in instance.host.catalogue.list_tier_services(_PLACEHOLDER_TIER, tier_model):
-        service_name = location.service.name
+    for tier_service in instance.host.catalogue.list_tier_services(_PLACEHOLDER_TIER, tier_model):
+        service_name = tier_service.service.name
         config = adopted_tier.adopted_configs.get(
             f"{_PLACEHOLDER_TIER}.{instance.host.name}.{service_name}"
         )
         if service_name in instance.services and config is not None:
-            yield _ServiceQuery(instance, location.service, config)
+            yield _ServiceQuery(instance, tier_service.service, config)

@@ -71,23 +71,23 @@ def build_usual_command(patterns: Iterable[str]) -> Command:
 
 
 def _build_command(depth: str, limit_kilobytes: int, skip: str, patterns: Iterable[str]) -> Command:
-    words = (
+    script_arguments = (
         depth,
         str(limit_kilobytes),
         skip,
         *(f"./{pattern.lstrip('/')}" for pattern in patterns),
     )
-    return Command(("sh", "-c", _COLLECT_SCRIPT, "sh", *words))
+    return Command(("sh", "-c", _COLLECT_SCRIPT, "sh", *script_arguments))
 
 
 def unpack_collected(host: str, output: str, limit_kilobytes: int = USUAL_SIZE_LIMIT) -> FileTree:
     """Return the files in the output of the collecting script. Raises AutotuneError."""
-    archive, _, skipped = output.strip().partition("\n")
+    archive, _, skipped_archive = output.strip().partition("\n")
     tree = unpack_archive(host, archive)
     try:
         skipped_names = (
-            decompress_gzip(base64.b64decode(skipped, validate=True), MAX_ARCHIVE_BYTES)
-            if skipped.strip()
+            decompress_gzip(base64.b64decode(skipped_archive, validate=True), MAX_ARCHIVE_BYTES)
+            if skipped_archive.strip()
             else b""
         )
     except ValueError as error:
@@ -202,22 +202,22 @@ def look_up_files(host: RunningHost, catalogue: Catalogue = SHIPPED) -> None:
 def _list_unfetched(tree: FileTree, usual_patterns: Collection[str]) -> set[str]:
     """Return the requested paths that have not been fetched."""
     patterns = [pattern.split("/") for pattern in usual_patterns]
-    unfetched: set[str] = set()
-    for requested in tree.requested:
-        path = normpath(requested)
+    unfetched_paths: set[str] = set()
+    for requested_path in tree.requested:
+        path = normpath(requested_path)
         is_valid = path.startswith("/") and path.isprintable() and is_utf8(path) and path != "/"
         if not is_valid or len(path) > MAX_PATH_BYTES or path.startswith(_KERNEL_DIRECTORIES):
             continue
         if any(_is_below_pattern(path.split("/"), pattern) for pattern in patterns):
-            unfetched |= {*tree.find_unread(path)}
+            unfetched_paths |= {*tree.find_unread(path)}
         elif path not in tree.files:
-            unfetched.add(path)
-    return unfetched
+            unfetched_paths.add(path)
+    return unfetched_paths
 
 
 def _is_below_pattern(path_components: list[str], pattern: list[str]) -> bool:
     """True if ``pattern`` matches a path or one of its parent directories."""
-    word_pairs = zip(path_components, pattern, strict=False)
+    component_pairs = zip(path_components, pattern, strict=False)
     return len(path_components) >= len(pattern) and all(
-        w == p or fnmatchcase(w, p) for w, p in word_pairs
+        w == p or fnmatchcase(w, p) for w, p in component_pairs
     )

@@ -183,8 +183,8 @@ def read_isolated_host(
         transport, commands, timeout=READ_TIMEOUT_SECONDS, functions=shell_functions
     )
     trees = [
-        unpack_archive(transport.name, text, dirname(path))
-        for path, text in zip(paths, split_lines(archives.stdout), strict=False)
+        unpack_archive(transport.name, archive_text, dirname(path))
+        for path, archive_text in zip(paths, split_lines(archives.stdout), strict=False)
     ]
     units = (
         service.unit_name for name in deployments for service, _ in catalogue.services_of(name)
@@ -200,10 +200,10 @@ def read_isolated_host(
     )
 
 
-def _parse_processors(host: str, printed: str) -> int:
-    if not is_uint(printed):
+def _parse_processors(host: str, printed_count: str) -> int:
+    if not is_uint(printed_count):
         raise AutotuneError(f"{host}: `nproc` did not print the number of processors")
-    return int(printed)
+    return int(printed_count)
 
 
 def _parse_backlogs(output: str) -> dict[str, int]:
@@ -212,8 +212,8 @@ def _parse_backlogs(output: str) -> dict[str, int]:
     """
     backlogs: dict[str, int] = {}
     for size, location in _BACKLOG_PATTERN.findall(output):
-        key = location if location.startswith("/") else location.rpartition(":")[2]
-        backlogs[key] = min(int(size), backlogs.get(key, int(size)))
+        path_or_port = location if location.startswith("/") else location.rpartition(":")[2]
+        backlogs[path_or_port] = min(int(size), backlogs.get(path_or_port, int(size)))
     return backlogs
 
 

@@ -62,8 +62,8 @@ class HostTemplates:
                 parameter_name.parameter
             )
         untuned_lines = (
-            f"{service}: {', '.join(parameters)} not tuned ({why})"
-            for (service, why), parameters in parameters_by_reason.items()
+            f"{service}: {', '.join(parameters)} not tuned ({skip_reason})"
+            for (service, skip_reason), parameters in parameters_by_reason.items()
         )
         return (*self.notes, *untuned_lines)
 
@@ -164,22 +164,22 @@ def build_host_templates(
 
 
 def _list_untuned(
-    hosts: Mapping[str, DiscoveredHost], adopted: Sequence[AdoptedTier]
+    hosts: Mapping[str, DiscoveredHost], adopted_tiers: Sequence[AdoptedTier]
 ) -> Iterator[str]:
     """Yield a line for each service or listener on the hosts that does not belong to a tier in the
     target.
     """
     tuned_instances = {
         (i.host.name, i.deployment, i.port)
-        for adopted_tier in adopted
+        for adopted_tier in adopted_tiers
         for i in adopted_tier.discovered_tier.instances
     }
-    running_on = {host_name: find_instances(host) for host_name, host in hosts.items()}
+    running_by_host = {host_name: find_instances(host) for host_name, host in hosts.items()}
     yield from list_untuned_listeners(
         (hosts[host_name], running_instances)
-        for host_name, (running_instances, _) in running_on.items()
+        for host_name, (running_instances, _) in running_by_host.items()
     )
-    for host_name, (running_instances, notes) in running_on.items():
+    for host_name, (running_instances, notes) in running_by_host.items():
         yield from notes
         for instance in running_instances:
             if (host_name, instance.deployment, instance.port) not in tuned_instances:
@@ -198,8 +198,8 @@ def _read_isolated_hosts(
     file: TargetFile, tier: str, transports: Mapping[str, Transport], runtime: Runtime
 ) -> dict[str, DiscoveredHost]:
     """Return the hosts of a tier, with the files inside the tier's containers."""
-    manager, tier_model = runtime.service_manager, file.target.tiers[tier]
-    assert manager is not None
+    service_manager, tier_model = runtime.service_manager, file.target.tiers[tier]
+    assert service_manager is not None
     catalogue = catalogue_of(file.target)
     paths = list_config_paths(tier_model.service, catalogue)
 
@@ -212,7 +212,7 @@ def _read_isolated_hosts(
             tier_model.service,
             paths,
             archive_command,
-            manager.shell_functions,
+            service_manager.shell_functions,
             catalogue,
         )
 
@@ -285,8 +285,8 @@ def _list_unread_services(tier: Tier, host: DiscoveredHost) -> list[str]:
     catalogue = host.catalogue
     adoptions = catalogue.map_adoptions()
     services = (service for name in tier.service for service, _ in catalogue.services_of(name))
-    keys = dict.fromkeys(service.key for service in services)
-    relevant_adoptions = [adoptions[key] for key in keys if key in adoptions]
+    service_keys = dict.fromkeys(service.key for service in services)
+    relevant_adoptions = [adoptions[key] for key in service_keys if key in adoptions]
     active_units = (
         unit
         for unit in host.units

@@ -34,13 +34,13 @@ def list_other_ports(
     ``tuned_ports`` contains pairs of a service's key and port.
     """
     for listener in listeners:
-        owners = _find_owners(catalogue, listener, tuned_ports)
+        port_owners = _find_owners(catalogue, listener, tuned_ports)
         if (
-            owners
-            and all(listener.port != port for _, port in owners)
-            and _answers_visitors(catalogue.deployable[owners[0][0]], listener.program)
+            port_owners
+            and all(listener.port != port for _, port in port_owners)
+            and _answers_visitors(catalogue.deployable[port_owners[0][0]], listener.program)
         ):
-            key, port = owners[0]
+            key, port = port_owners[0]
             yield (
                 f"{catalogue.deployable[key].title} also listens on port {listener.port} with the "
                 f"same settings; load goes to port {port}"
@@ -72,18 +72,18 @@ def list_untuned(
         host: [each for each in host_listeners if each not in common_listeners]
         for host, host_listeners in unowned_listeners.items()
     }
-    for place, host_listeners in {"every host": common_listeners, **other_listeners}.items():
+    for host_label, host_listeners in {"every host": common_listeners, **other_listeners}.items():
         if host_listeners:
-            yield f"listening but not tuned on {place}: {', '.join(map(str, host_listeners))}"
+            yield f"listening but not tuned on {host_label}: {', '.join(map(str, host_listeners))}"
 
 
 def _find_owners(
     catalogue: Catalogue, listener: Listener, tuned_ports: Sequence[tuple[str, int]]
 ) -> list[tuple[str, int]]:
     return [
-        (key, port)
-        for key, port in tuned_ports
-        if listener.program.startswith(_list_executables(catalogue.deployable[key]))
+        (service_key, port)
+        for service_key, port in tuned_ports
+        if listener.program.startswith(_list_executables(catalogue.deployable[service_key]))
     ]
 
 

@@ -94,8 +94,8 @@ def write_target(
             hint="choose a name for --out that contains only letters, digits, _ and -",
         )
     target_file = target_file or Path("targets") / f"{target_name}.yaml"
-    templates = target_file.parent / "templates" / target_name
-    for location in (target_file, templates):
+    template_directory = target_file.parent / "templates" / target_name
+    for location in (target_file, template_directory):
         if location.exists():
             raise AutotuneError(f"{location} already exists", hint="choose another file with --out")
     stack = AdoptedStack(
@@ -109,19 +109,19 @@ def write_target(
         ssh_config=str(ssh_config.expanduser().resolve()) if ssh_config else None,
         notes=notes,
     )
-    _write_templates(adopted_tiers, templates)
+    _write_templates(adopted_tiers, template_directory)
     target_file.write_text(format_target(stack), encoding="utf-8")
     parameters = sum(len(tier.baseline_values) for tier in adopted_tiers)
     return AdoptionSummary(
         target_file,
-        templates,
+        template_directory,
         tuple(map(_summarize_tier, discovered_tiers)),
         parameters,
         tuple(notes),
     )
 
 
-def _write_templates(tiers: Sequence[AdoptedTier], templates: Path) -> None:
+def _write_templates(tiers: Sequence[AdoptedTier], template_directory: Path) -> None:
     text_by_path = {
         adopted_files.ADOPTED_FILE: adopted_files.format_adopted_files(
             {
@@ -134,21 +134,21 @@ def _write_templates(tiers: Sequence[AdoptedTier], templates: Path) -> None:
     for tier in tiers:
         adoption.check_templates(tier)
         text_by_path |= tier.templates
-    for relative, text in text_by_path.items():
-        location = templates / relative
-        location.parent.mkdir(parents=True, exist_ok=True)
-        location.write_bytes(config_text.encode(text))
+    for relative_path, text in text_by_path.items():
+        template_path = template_directory / relative_path
+        template_path.parent.mkdir(parents=True, exist_ok=True)
+        template_path.write_bytes(config_text.encode(text))
 
 
 def _find_tiers(hosts: Sequence[DiscoveredHost]) -> tuple[Sequence[DiscoveredTier], list[str]]:
     """Return the tiers, and a note for each service or listener that autotune does not tune."""
     results_by_host = [find_instances(host) for host in hosts]
-    notes = [note for _, of_host in results_by_host for note in of_host]
+    notes = [note for _, host_findings in results_by_host for note in host_findings]
     notes += list_untuned_listeners(
         zip(hosts, (instances for instances, _ in results_by_host), strict=True)
     )
     discovered_tiers = group_tiers(
-        instance for of_host, _ in results_by_host for instance in of_host
+        instance for host_findings, _ in results_by_host for instance in host_findings
     )
     if not discovered_tiers:
         idle_host_lines = [f"{host.name}: autotune found no service to tune" for host in hosts]
@@ -257,9 +257,9 @@ def _choose_request(
             continue
         if curl_answer.ok:
             return LoadRequest(f"path: {quote_yaml(path)}")
-        url = urlsplit(curl_answer.location)
-        if url.hostname and (url.scheme, url.hostname) != ("http", host):
-            return _request_redirect_target(host, url, "The site redirects to")
+        redirect_url = urlsplit(curl_answer.location)
+        if redirect_url.hostname and (redirect_url.scheme, redirect_url.hostname) != ("http", host):
+            return _request_redirect_target(host, redirect_url, "The site redirects to")
     return LoadRequest(f"path: {quote_yaml(paths[-1])}")
 
 
@@ -269,23 +269,23 @@ def _choose_tls_request(
     """Return the page for the load of a site that supports only HTTPS. The URL contains the host name
     from the site's files or, without a host name, the address.
     """
-    port = "" if instance.port == DEFAULT_PORTS["https"] else f":{instance.port}"
+    port_suffix = "" if instance.port == DEFAULT_PORTS["https"] else f":{instance.port}"
     url_host = instance.hostname or (f"[{host}]" if ":" in host else host)
-    site = urlsplit(f"https://{url_host}{port}")
+    site_url = urlsplit(f"https://{url_host}{port_suffix}")
     for path in paths:
-        url = site._replace(path=path)
-        answer = curl.send_request(
+        url = site_url._replace(path=path)
+        curl_answer = curl.send_request(
             LocalTransport(), _build_request(host, url), _FIRST_REQUEST_SECONDS
         )
-        if isinstance(answer, str):
+        if isinstance(curl_answer, str):
             continue
-        if answer.ok:
+        if curl_answer.ok:
             break
-        if urlsplit(answer.location).hostname:
+        if urlsplit(curl_answer.location).hostname:
             return _request_redirect_target(
-                host, urlsplit(answer.location), "The site redirects to"
+                host, urlsplit(curl_answer.location), "The site redirects to"
             )
-    return _describe_url(f"The site uses HTTPS only, at {url.geturl()}", host, url, answer)
+    return _describe_url(f"The site uses HTTPS only, at {url.geturl()}", host, url, curl_answer)
 
 
 def _request_redirect_target(host: str, url: SplitResult, description: str) -> LoadRequest:
@@ -295,17 +295,17 @@ def _request_redirect_target(host: str, url: SplitResult, description: str) -> L
 
 
 def _describe_url(
-    description: str, host: str, url: SplitResult, answer: curl.CurlAnswer | str
+    description: str, host: str, url: SplitResult, curl_answer: curl.CurlAnswer | str
 ) -> LoadRequest:
     """Return a URL for the load. The remark contains ``description`` and the result of the request."""
-    if isinstance(answer, str) and "subject name" in answer:
+    if isinstance(curl_answer, str) and "subject name" in curl_answer:
         remark = (
             f"{description}, but its certificate is for another name: use that name in the URL."
         )
-    elif isinstance(answer, str) and "certificate" in answer:
+    elif isinstance(curl_answer, str) and "certificate" in curl_answer:
         remark = f"{description}, but this machine does not trust its certificate: add `ca: FILE`."
-    elif isinstance(answer, str) or not answer.ok:
-        error = answer if isinstance(answer, str) else f"status {answer.status}"
+    elif isinstance(curl_answer, str) or not curl_answer.ok:
+        error = curl_answer if isinstance(curl_answer, str) else f"status {curl_answer.status}"
         requested_endpoint = _build_request(host, url).endpoint
         remark = f"{description}, but the request to {requested_endpoint} failed: {split_lines(error)[0]}"
     else:
@@ -387,13 +387,13 @@ def _format_hosts(stack: AdoptedStack) -> Iterator[str]:
     yield "hosts:"
     for host in stack.hosts:
         size_text = f"{host.facts.cpus:g} CPUs, {host.facts.memory // 2**20} MB"
-        keys = {"address": quote_yaml(host.address)}
+        host_keys = {"address": quote_yaml(host.address)}
         if host.user:
-            keys["user"] = quote_yaml(host.user)
+            host_keys["user"] = quote_yaml(host.user)
         if host.port:
-            keys["port"] = str(host.port)
+            host_keys["port"] = str(host.port)
         yield f"  {format_comment(', '.join([size_text, *host.versions]))}"
-        yield f"  {host.name}: {_format_mapping(keys)}"
+        yield f"  {host.name}: {_format_mapping(host_keys)}"
     if stack.ssh_config:
         yield ""
         yield f"ssh: {_format_mapping({'config': quote_yaml(stack.ssh_config)})}"
@@ -430,16 +430,16 @@ def _format_parameters(stack: AdoptedStack) -> Iterator[str]:
     for tier in stack.tiers:
         skipped_names: dict[str, list[str]] = {}
         for dimension in tier.dimensions:
-            key = adoption.format_key(dimension)
+            parameter_key = adoption.format_key(dimension)
             if dimension.expression is not None:
                 continue
-            if key in tier.baseline_values:
-                yield _format_parameter(dimension, tier.baseline_values[key])
-            if key in tier.skipped:
-                skipped_names.setdefault(tier.skipped[key], []).append(dimension.name)
-        for reason, names in skipped_names.items():
+            if parameter_key in tier.baseline_values:
+                yield _format_parameter(dimension, tier.baseline_values[parameter_key])
+            if parameter_key in tier.skipped:
+                skipped_names.setdefault(tier.skipped[parameter_key], []).append(dimension.name)
+        for reason, dropped_names in skipped_names.items():
             yield f"  {format_comment(f'Not tuned ({reason}):')}"
-            yield from (f"  {name}: {{drop: true}}" for name in names)
+            yield from (f"  {name}: {{drop: true}}" for name in dropped_names)
 
 
 def _format_parameter(dimension: Dimension, value: Value) -> str:
@@ -470,8 +470,8 @@ def _format_load(stack: AdoptedStack) -> Iterator[str]:
     yield "budget: {trials: 40, time: 45m}"
 
 
-def _format_mapping(keys: Mapping[str, str]) -> str:
-    return "{" + ", ".join(f"{key}: {value}" for key, value in keys.items()) + "}"
+def _format_mapping(texts_by_key: Mapping[str, str]) -> str:
+    return "{" + ", ".join(f"{key}: {value}" for key, value in texts_by_key.items()) + "}"
 
 
 def format_comment(text: str) -> str:

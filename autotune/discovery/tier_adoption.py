@@ -82,9 +82,9 @@ def check_templates(tier: AdoptedTier) -> None:
             adopted_config = tier.adopted_configs[
                 f"{tier.discovered_tier.name}.{instance.host.name}.{service}"
             ]
-            baseline = _select_baseline(tier, service)
+            baseline_values = _select_baseline(tier, service)
             for file in adopted_config.files:
-                text = templates.render_text(tier.templates[file.template], baseline)
+                text = templates.render_text(tier.templates[file.template], baseline_values)
                 running_service = instance.services[service]
                 outliner = adoptions[running_service.key].visible.build_outliner(file.path)
                 if text != mask_secrets(config.texts[file.path], outliner):
@@ -100,7 +100,7 @@ def _select_baseline(tier: AdoptedTier, service: str) -> Mapping[str, object]:
     """Return a service's baseline values by bare parameter names. Derived values are calculated from
     the other values.
     """
-    baseline = select_service_settings(tier.baseline_values, service)
+    baseline_values = select_service_settings(tier.baseline_values, service)
     values_by_name = {
         d.name: value * d.unit_factor
         for d in tier.dimensions
@@ -113,20 +113,20 @@ def _select_baseline(tier: AdoptedTier, service: str) -> Mapping[str, object]:
             and dimension.expression
             and {*dimension.expression.names()} <= {*values_by_name}
         ):
-            baseline.setdefault(
+            baseline_values.setdefault(
                 name.parameter,
                 round(dimension.expression.evaluate(values_by_name) / dimension.unit_factor),
             )
-    return baseline
+    return baseline_values
 
 
-def _adopt_service(adopted: AdoptedTier, service: str) -> None:
+def _adopt_service(adopted_tier: AdoptedTier, service: str) -> None:
     """Add the templates, baseline and skipped parameters of one service on every host to
-    ``adopted``.
+    ``adopted_tier``.
     """
-    tier = adopted.discovered_tier
+    tier = adopted_tier.discovered_tier
     dimensions = select_service_settings(
-        {d.name: d for d in adopted.dimensions}, f"{tier.name}.{service}"
+        {d.name: d for d in adopted_tier.dimensions}, f"{tier.name}.{service}"
     )
     adoption = tier.catalogue.map_adoptions()[tier.instances[0].services[service].key]
     results_by_host = _adopt_on_hosts(
@@ -140,10 +140,10 @@ def _adopt_service(adopted: AdoptedTier, service: str) -> None:
         config_files = []
         for path, text in _build_templates(adoption, running_service, host_result.edits).items():
             template = f"{host.name}{path}.j2"
-            adopted.templates[template] = text
+            adopted_tier.templates[template] = text
             mode, is_new = host.tree.modes.get(path, 0o644), path not in host.tree.files
             config_files.append(ConfigFile(path, template, mode, optional=is_new))
-        adopted.adopted_configs[f"{tier.name}.{host.name}.{service}"] = AdoptedConfig(
+        adopted_tier.adopted_configs[f"{tier.name}.{host.name}.{service}"] = AdoptedConfig(
             tuple(config_files),
             running_service.listen_address,
             running_service.restart_loss,
@@ -151,25 +151,25 @@ def _adopt_service(adopted: AdoptedTier, service: str) -> None:
             running_service.config.main_file if running_service.unit else "",
         )
     first_result = results_by_host[0]
-    adopted.baseline_values.update(
+    adopted_tier.baseline_values.update(
         {f"{service}.{name}": value for name, value in first_result.values.items()}
     )
     for name in dict.fromkeys((*dimensions, *first_result.skipped)):
         if name in first_result.skipped or name not in first_result.values:
             reason = first_result.skipped.get(name, "these files contain no line or section for it")
-            adopted.skipped[f"{service}.{name}"] = escape_non_utf8(reason)
+            adopted_tier.skipped[f"{service}.{name}"] = escape_non_utf8(reason)
 
 
 def _adopt_on_hosts(
     adoption: Adoption,
     services: Sequence[RunningService],
     dimensions: Mapping[str, Dimension],
-    effective: Sequence[Mapping[str, Value]],
+    effective_values: Sequence[Mapping[str, Value]],
 ) -> list[AdoptionResult]:
     """Return the tunable values on each host. A parameter with different values on the hosts of a tier
     is not tunable.
 
-    ``effective`` contains the values that each running service reports.
+    ``effective_values`` contains the values that each running service reports.
     """
 
     def accepts(name: str, value: Value) -> bool:
@@ -178,26 +178,26 @@ def _adopt_on_hosts(
     first_results = [adoption.adopt(service, accepts) for service in services]
     differing_names = {
         name
-        for name in {name for adopted in first_results for name in adopted.values}
+        for name in {name for adoption_result in first_results for name in adoption_result.values}
         if len({(type(a.values.get(name)), a.values.get(name)) for a in first_results}) > 1
     }
     skipped_reasons = dict.fromkeys(differing_names, "the hosts have different values")
     masked_names = {
         name
-        for s, adopted in zip(services, first_results, strict=True)
-        for name in _find_masked_parameters(adoption, s, adopted)
+        for s, adoption_result in zip(services, first_results, strict=True)
+        for name in _find_masked_parameters(adoption, s, adoption_result)
     }
     skipped_reasons |= dict.fromkeys(masked_names, "the text around it is masked")
-    for adopted, reported in zip(first_results, effective, strict=True):
-        skipped_reasons |= _find_contradictions(adopted, reported, dimensions)
+    for adoption_result, reported_values in zip(first_results, effective_values, strict=True):
+        skipped_reasons |= _find_contradictions(adoption_result, reported_values, dimensions)
     if not skipped_reasons:
         return first_results
     second_results = [
         adoption.adopt(s, lambda name, v: name not in skipped_reasons and accepts(name, v))
         for s in services
     ]
-    for adopted in second_results:
-        adopted.skipped.update(skipped_reasons)
+    for adoption_result in second_results:
+        adoption_result.skipped.update(skipped_reasons)
     return second_results
 
 
@@ -223,11 +223,11 @@ def _is_same_value(written: Value, reported: Value, dimension: Dimension) -> boo
 
 
 def _find_masked_parameters(
-    adoption: Adoption, service: RunningService, adopted: AdoptionResult
+    adoption: Adoption, service: RunningService, adoption_result: AdoptionResult
 ) -> set[str]:
     """Return the parameters whose edits overlap masked text."""
     masked_names = set[str]()
-    for edit in adopted.edits:
+    for edit in adoption_result.edits:
         placeholders = list_placeholders(
             service.config.texts[edit.path], adoption.visible.build_outliner(edit.path)
         )
@@ -242,7 +242,7 @@ def _find_masked_parameters(
             and edit.end > placeholders[placeholder_index][0]
         ):
             masked_names |= {
-                name for name in adopted.values if re.search(rf"\b{name}\b", edit.text)
+                name for name in adoption_result.values if re.search(rf"\b{name}\b", edit.text)
             }
     return masked_names
 

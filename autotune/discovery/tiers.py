@@ -151,7 +151,7 @@ def _describe_missing_server(host: DiscoveredHost, front: RunningService) -> str
 
 
 def _select_server(
-    host: DiscoveredHost, front: RunningService, servers: Sequence[RunningService]
+    host: DiscoveredHost, front_service: RunningService, servers: Sequence[RunningService]
 ) -> RunningService | None:
     """Return the application server that a web server uses. Several versions are distinguished by
     their sockets.
@@ -159,9 +159,9 @@ def _select_server(
     fitting_servers = [
         s
         for s in servers
-        if host.catalogue.deployable[s.key].gateway_protocol == front.gateway_protocol
+        if host.catalogue.deployable[s.key].gateway_protocol == front_service.gateway_protocol
     ]
-    linked_servers = [s for s in fitting_servers if _find_used_location(front, s)]
+    linked_servers = [s for s in fitting_servers if _find_used_location(front_service, s)]
     only_server = fitting_servers if len(fitting_servers) == 1 else []
     return next(iter(linked_servers or only_server), None)
 
@@ -182,10 +182,10 @@ def _find_used_location(front: RunningService, server: RunningService) -> str:
     )
 
 
-def _is_same_location(listen: str, address: str) -> bool:
-    """True if ``address`` refers to the socket path or port ``listen``."""
+def _is_same_location(listen_location: str, address: str) -> bool:
+    """True if ``address`` refers to the socket path or port ``listen_location``."""
     socket = address.removeprefix("unix:").removeprefix("//")
-    return listen in (socket.removesuffix(":"), address.rpartition(":")[2])
+    return listen_location in (socket.removesuffix(":"), address.rpartition(":")[2])
 
 
 def _list_idle_versions(
@@ -194,11 +194,11 @@ def _list_idle_versions(
     """Return a note for each running version of an application server to which no web server
     forwards.
     """
-    keys = {server.key for server in used_servers}
+    service_keys = {server.key for server in used_servers}
     return [
         f"{host.name}: {server.instance} is running, but no web server forwards to it, so it is not tuned"
         for server in servers
-        if server.key in keys and server not in used_servers and server.instance
+        if server.key in service_keys and server not in used_servers and server.instance
     ]
 
 
@@ -292,14 +292,14 @@ def _build_instance(
 ) -> DiscoveredInstance:
     catalogue = host.catalogue
     if server is None:
-        deployment, kind, running_services = (
+        deployment, tier_kind, running_services = (
             catalogue.deployable[front.key].deployment,
             front.tier_kind,
             [front],
         )
     else:
         location = _find_used_location(front, server) or server.listen_address
-        deployment, kind = f"{front.key}+{server.key}", "web"
+        deployment, tier_kind = f"{front.key}+{server.key}", "web"
         running_services = [front, replace(server, listen_address=location)]
     roles = dict(catalogue.deployments[deployment])
     services = {
@@ -319,7 +319,7 @@ def _build_instance(
         if s.key in names_by_key and s.instance in ("", instance)
     }
     return DiscoveredInstance(
-        host, kind, deployment, front.port, services, front.backends, front.tls, front.hostname
+        host, tier_kind, deployment, front.port, services, front.backends, front.tls, front.hostname
     )
 
 
@@ -347,9 +347,9 @@ def _connect_tier(tier: DiscoveredTier, all_tiers: Sequence[DiscoveredTier]) -> 
     if tier.tier_kind in _FORWARDING_KINDS:
         forward_targets = (
             other.name
-            for kind in _FORWARD_TARGET_KINDS
+            for tier_kind in _FORWARD_TARGET_KINDS
             for other in other_tiers
-            if other.tier_kind == kind and _forwards_to(tier, other)
+            if other.tier_kind == tier_kind and _forwards_to(tier, other)
         )
         return replace(tier, forwards_to=next(forward_targets, None))
     if tier.tier_kind not in _CALLER_KINDS:
@@ -367,18 +367,18 @@ def _connect_tier(tier: DiscoveredTier, all_tiers: Sequence[DiscoveredTier]) -> 
     )
 
 
-def _forwards_to(tier: DiscoveredTier, other: DiscoveredTier) -> bool:
+def _forwards_to(tier: DiscoveredTier, other_tier: DiscoveredTier) -> bool:
     return any(
-        _is_address_of(f"{location}:80" if ":" not in location else location, instance, other)
+        _is_address_of(f"{location}:80" if ":" not in location else location, instance, other_tier)
         for instance in tier.instances
         for location in instance.backends
     )
 
 
-def _mentions_address(tier: DiscoveredTier, other: DiscoveredTier) -> bool:
-    """True if a file of ``tier`` contains an address of ``other``."""
+def _mentions_address(tier: DiscoveredTier, other_tier: DiscoveredTier) -> bool:
+    """True if a file of ``tier`` contains an address of ``other_tier``."""
     return any(
-        _is_address_of(f"{address[1]}:{address[2]}", instance, other)
+        _is_address_of(f"{address[1]}:{address[2]}", instance, other_tier)
         for instance in tier.instances
         for config in instance.configs.values()
         for directive in config.directives

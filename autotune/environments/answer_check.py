@@ -109,31 +109,31 @@ class AnswerCheck:
         """
         if self.is_learned:
             return
-        samples = self._request_samples()
-        problems = [
+        page_samples = self._request_samples()
+        page_problems = [
             (page, reason)
-            for page, answers in zip(self.validator.pages, samples, strict=True)
+            for page, answers in zip(self.validator.pages, page_samples, strict=True)
             if (reason := find_reference_problem(page, answers))
         ]
-        if sum(page.share for page, _ in problems) > self.max_error_fraction:
-            page, reason = max(problems, key=lambda problem: problem[0].share)
+        if sum(page.share for page, _ in page_problems) > self.max_error_fraction:
+            page, reason = max(page_problems, key=lambda problem: problem[0].share)
             raise AutotuneError(
                 f"{page.name} returned an incorrect response before the first trial: {reason}",
                 hint=REPAIR_HINT,
             )
-        wrong_pages = {page.name for page, _ in problems}
+        wrong_pages = {page.name for page, _ in page_problems}
         # Wrong pages get no reference response. Wrong pages have a small share of the load, and the
         # load generator still checks their status.
         self.validator = AnswerValidator(
             tuple(
                 replace(page, reference=ReferenceAnswer.from_samples([a for a in answers if a]))
-                for page, answers in zip(self.validator.pages, samples, strict=True)
+                for page, answers in zip(self.validator.pages, page_samples, strict=True)
                 if page.name not in wrong_pages
             )
         )
         self.records = (
             *map(build_record, self.validator.pages),
-            *(build_problem_record(page, reason) for page, reason in problems),
+            *(build_problem_record(page, reason) for page, reason in page_problems),
         )
         self.is_learned = True
 

@@ -121,7 +121,7 @@ def _build_cache_peak(
         return CachePeak(load_shape.name, generator, failure=reason)
     readings_below_peak = [reading for r, reading in readings if r.rate <= 1.05 * capacity.peak]
     operations = sum(reading.operations for reading in readings_below_peak)
-    gets = sum(reading.gets for reading in readings_below_peak)
+    get_count = sum(reading.gets for reading in readings_below_peak)
     traffic = sum(reading.traffic for reading in readings_below_peak)
     return CachePeak(
         load_shape.name,
@@ -132,8 +132,8 @@ def _build_cache_peak(
         low=capacity.low,
         high=capacity.high,
         gigabits=8e-9 * capacity.peak * traffic / operations if operations else 0.0,
-        hit_share=1.0 - sum(reading.misses for reading in readings_below_peak) / gets
-        if gets
+        hit_share=1.0 - sum(reading.misses for reading in readings_below_peak) / get_count
+        if get_count
         else 0.0,
     )
 

@@ -160,13 +160,13 @@ class CommandSession:
         start_time = time.monotonic()
         with self.clock.time_activity("load"):
             for _ in range(self._choose_call_count(settings, request)):
-                answer = self._call_with_retry(settings, request, record)
-                if not isinstance(answer, BenchmarkValue):
-                    return _build_failure(answer)
-                benchmark_values.append(answer)
-                if answer.sd is not None:
+                benchmark_answer = self._call_with_retry(settings, request, record)
+                if not isinstance(benchmark_answer, BenchmarkValue):
+                    return _build_failure(benchmark_answer)
+                benchmark_values.append(benchmark_answer)
+                if benchmark_answer.sd is not None:
                     break
-        measured_values = tuple(answer.value for answer in benchmark_values)
+        measured_values = tuple(benchmark_answer.value for benchmark_answer in benchmark_values)
         self._answers.append((settings, measured_values))
         seconds = time.monotonic() - start_time
         return Measurement(
@@ -184,16 +184,16 @@ class CommandSession:
         self, settings: Settings, request: EvaluationRequest, record: Recorder
     ) -> BenchmarkAnswer:
         """Call the command, and call it once more after a failure."""
-        answer: BenchmarkAnswer = BenchmarkFault("the command was not called")
+        benchmark_answer: BenchmarkAnswer = BenchmarkFault("the command was not called")
         for _ in range(MAX_ATTEMPTS):
             start_time = time.monotonic()
-            answer = self._benchmark.call_program(
+            benchmark_answer = self._benchmark.call_program(
                 request.trial, self._space.select_active_settings(settings)
             )
-            record.on_answer(answer, time.monotonic() - start_time)
-            if not isinstance(answer, BenchmarkFault):
+            record.on_answer(benchmark_answer, time.monotonic() - start_time)
+            if not isinstance(benchmark_answer, BenchmarkFault):
                 break
-        return answer
+        return benchmark_answer
 
     def _build_peak(self, benchmark_values: list[BenchmarkValue]) -> Peak:
         """Return the mean of the values as a peak. If the command reports no standard deviation, it is
@@ -208,8 +208,8 @@ class CommandSession:
             if answer.sd is not None
         ]
         answer_sd = max(stated_sds) if stated_sds else self._estimate_measurement_sd(scale)
-        sd = max(answer_sd, EXACT_SD) / sqrt(len(log_scores))
-        return Peak.from_estimate(Estimate(mean, sd))
+        peak_sd = max(answer_sd, EXACT_SD) / sqrt(len(log_scores))
+        return Peak.from_estimate(Estimate(mean, peak_sd))
 
     def _estimate_measurement_sd(self, scale: ObjectiveScale) -> float:
         """Return the standard deviation of the logarithm of a single value's score, estimated from
@@ -245,10 +245,10 @@ def prepare(file: TargetFile) -> CommandEnvironment:
     return CommandEnvironment(file, space, {}, argv)
 
 
-def _build_failure(answer: UnusableConfiguration | BenchmarkFault) -> FailedEvaluation:
-    if isinstance(answer, UnusableConfiguration):
-        return FailedEvaluation(f"infeasible: {answer.why}")
-    return FailedEvaluation(f"the command failed: {answer}", is_fault=True)
+def _build_failure(benchmark_answer: UnusableConfiguration | BenchmarkFault) -> FailedEvaluation:
+    if isinstance(benchmark_answer, UnusableConfiguration):
+        return FailedEvaluation(f"infeasible: {benchmark_answer.why}")
+    return FailedEvaluation(f"the command failed: {benchmark_answer}", is_fault=True)
 
 
 def _render_files(space: SearchSpace, settings: Settings) -> dict[str, bytes]:

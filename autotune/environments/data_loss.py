@@ -26,7 +26,7 @@ def fix_restart_parameters(
     not use.
     """
     editable_files = list_editable_files(file.target, adopted)
-    losses = {
+    data_losses = {
         instance_name.partition(".")[0]: files.loses
         for instance_name, files in editable_files.items()
         if files.loses
@@ -35,17 +35,17 @@ def fix_restart_parameters(
         dimension
         for dimension in space.dimensions
         if dimension.parameter.action is Action.RESTART
-        and ParameterName.parse(dimension.name).tier in losses
+        and ParameterName.parse(dimension.name).tier in data_losses
     ]
     for dimension in fixed_dimensions:
-        _check_data_loss(file, dimension, losses, running_values)
+        _check_data_loss(file, dimension, data_losses, running_values)
     fixed_names = {dimension.name for dimension in fixed_dimensions}
     dimensions = (
         d.fix_at_value(d.baseline) if d.name in fixed_names else d for d in space.dimensions
     )
     loss_lines = (
-        f"{tier}: settings that need a restart are not tuned, because {_describe_loss(tier, loss)}"
-        for tier, loss in losses.items()
+        f"{tier}: settings that need a restart are not tuned, because {_describe_loss(tier, data_loss)}"
+        for tier, data_loss in data_losses.items()
     )
     excluded_lines = (*space.excluded, *loss_lines)
     return replace(space, dimensions=tuple(dimensions), excluded=excluded_lines), editable_files
@@ -81,5 +81,5 @@ def _check_data_loss(
         raise file.document.build_error(["parameters", parameter_name], message)
 
 
-def _describe_loss(tier: str, loss: str) -> str:
-    return f"{loss}; `allow_data_loss: true` in tier {tier} allows it"
+def _describe_loss(tier: str, data_loss: str) -> str:
+    return f"{data_loss}; `allow_data_loss: true` in tier {tier} allows it"

@@ -19,12 +19,12 @@ def find_errors(file: TargetFile) -> Iterator[TargetError]:
     """Yield an error for each declared service with a duplicate name, an invalid expression, or a file
     without text.
     """
-    for name, spec in file.target.services.items():
-        location = ("services", name)
+    for name, service_spec in file.target.services.items():
+        error_location = ("services", name)
         if name in RESERVED_NAMES:
             message = f"autotune already contains a service {name}"
-            yield file.document.build_error(location, message, hint=f"rename it to my_{name}")
-        yield from _find_expression_errors(file, name, spec)
+            yield file.document.build_error(error_location, message, hint=f"rename it to my_{name}")
+        yield from _find_expression_errors(file, name, service_spec)
     for name, tier in file.target.tiers.items():
         for service in tier.service:
             if service in file.target.services and not file.target.edits_host_files(name):
@@ -32,36 +32,36 @@ def find_errors(file: TargetFile) -> Iterator[TargetError]:
 
 
 def _find_expression_errors(
-    file: TargetFile, service_name: str, spec: ServiceSpec
+    file: TargetFile, service_name: str, service_spec: ServiceSpec
 ) -> Iterator[TargetError]:
     facts = PLACEHOLDER_FACTS.to_names()
-    for parameter, declared_parameter in spec.parameters.items():
-        for key in ("default", "range", "recommended", "safe"):
-            value = getattr(declared_parameter, key)
-            for bound in value if isinstance(value, tuple) else (value,):
+    for parameter, declared_parameter in service_spec.parameters.items():
+        for field_name in ("default", "range", "recommended", "safe"):
+            field_value = getattr(declared_parameter, field_name)
+            for bound in field_value if isinstance(field_value, tuple) else (field_value,):
                 # A bound is either a quantity in the parameter's unit or an expression of host facts.
                 if declared_parameter.choices is None and isinstance(
                     convert_to_unit(bound, declared_parameter.unit or ""), str
                 ):
-                    location = ("services", service_name, "parameters", parameter, key)
-                    yield from _check_expression(file, location, str(bound), set(facts))
-    for size, text in spec.needs.model_dump().items():
+                    error_location = ("services", service_name, "parameters", parameter, field_name)
+                    yield from _check_expression(file, error_location, str(bound), set(facts))
+    for size, text in service_spec.needs.model_dump().items():
         if text:
             yield from _check_expression(
-                file, ("services", service_name, "needs", size), text, {*spec.parameters}
+                file, ("services", service_name, "needs", size), text, {*service_spec.parameters}
             )
 
 
 def _check_expression(
-    file: TargetFile, location: tuple[str, ...], expression_text: str, allowed_names: set[str]
+    file: TargetFile, error_location: tuple[str, ...], expression_text: str, allowed_names: set[str]
 ) -> Iterator[TargetError]:
     try:
         unknown_names = sorted({*parse_expression(expression_text).names()} - allowed_names)
     except ValueError as error:
-        yield file.document.build_error(location, str(error))
+        yield file.document.build_error(error_location, str(error))
         return
     for unknown_name in unknown_names:
-        yield file.document.unknown_name_error(location, "name", allowed_names, unknown_name)
+        yield file.document.unknown_name_error(error_location, "name", allowed_names, unknown_name)
 
 
 def _find_missing_texts(file: TargetFile, tier: str, service: str) -> Iterator[TargetError]:

@@ -44,8 +44,8 @@ class EditProof:
         """Yield a line with the number of proven parameters of each service."""
         groups = _group_by_service(self.proven)
         if groups:
-            counts = ", ".join(f"{service} {len(names)}" for service, names in groups.items())
-            yield f"edits that take effect, according to the software: {counts}"
+            counts_text = ", ".join(f"{service} {len(names)}" for service, names in groups.items())
+            yield f"edits that take effect, according to the software: {counts_text}"
 
     def describe_unproven(self) -> Iterator[str]:
         """Yield a line for each service with parameters that are not proven."""
@@ -62,16 +62,16 @@ def prove_edits(
     space: SearchSpace, instances: Iterable[ServiceInstance], read_values: ValueReader
 ) -> EditProof:
     """Return the parameters whose edits take effect on every host, and those whose edits do not."""
-    owners: dict[str, list[ServiceInstance]] = {}
+    instances_by_prefix: dict[str, list[ServiceInstance]] = {}
     for instance in instances:
         if instance.placement.adopted is not None and instance.placement.adopted.files:
-            owners.setdefault(instance.parameter_prefix, []).append(instance)
+            instances_by_prefix.setdefault(instance.parameter_prefix, []).append(instance)
     dimensions = {
         d.name: d
         for d in space.tunable_dimensions
-        if ParameterName.parse(d.name).service_prefix in owners
+        if ParameterName.parse(d.name).service_prefix in instances_by_prefix
     }
-    prover = _Prover(space, owners, read_values)
+    prover = _Prover(space, instances_by_prefix, read_values)
     return prover.prove(dimensions)
 
 
@@ -111,20 +111,20 @@ class _Prover:
         pending_names = [
             n for n in readable_names if ParameterName.parse(n).service_prefix in doubtful_services
         ]
-        reasons = self._change_one_at_a_time(
+        problems_by_name = self._change_one_at_a_time(
             {name: dimensions[name] for name in pending_names}, current_values
         )
-        refuted = {name: reason for name, reason in reasons.items() if reason}
-        untested = {*pending_names} - {*reasons}
+        refuted_reasons = {name: reason for name, reason in problems_by_name.items() if reason}
+        untested_names = {*pending_names} - {*problems_by_name}
         return EditProof(
-            tuple(sorted({*readable_names} - {*refuted} - untested)),
-            refuted,
+            tuple(sorted({*readable_names} - {*refuted_reasons} - untested_names)),
+            refuted_reasons,
             tuple(sorted({*dimensions} - {*readable_names})),
-            tuple(sorted(untested)),
+            tuple(sorted(untested_names)),
         )
 
     def _takes_effect(
-        self, parameter_name: str, settings: Settings, reported: _ValuesByInstance
+        self, parameter_name: str, settings: Settings, reported_values: _ValuesByInstance
     ) -> bool:
         """True if a parameter's value in ``settings`` differs from the baseline, and the software on
         all hosts reads the value in ``settings``.
@@ -137,7 +137,7 @@ class _Prover:
         return all(
             is_same_value(
                 settings[parameter_name],
-                reported.get(instance.name, {}).get(_parse_bare_name(parameter_name)),
+                reported_values.get(instance.name, {}).get(_parse_bare_name(parameter_name)),
             )
             for instance in self._find_owners(parameter_name)
         )
@@ -151,20 +151,20 @@ class _Prover:
         reasons: dict[str, str] = {}
         pending_dimensions = dict(dimensions)
         for attempt in range(_MAX_ALTERNATIVES):
-            candidates = {
+            candidate_settings = {
                 name: settings
                 for name, dimension in pending_dimensions.items()
                 if (settings := self._build_single_change(dimension, attempt))
             }
-            if not candidates:
+            if not candidate_settings:
                 break
             cases = [
                 (instance, settings)
-                for name, settings in candidates.items()
+                for name, settings in candidate_settings.items()
                 for instance in self._find_owners(name)
             ]
             read_results = iter(self.read_values(cases))
-            for name, settings in candidates.items():
+            for name, settings in candidate_settings.items():
                 own_values = {
                     instance.name: next(read_results) for instance in self._find_owners(name)
                 }
@@ -272,8 +272,8 @@ def _parse_bare_name(parameter_name: str) -> str:
 
 
 def _group_by_service(parameter_names: Iterable[str]) -> dict[str, list[str]]:
-    groups: dict[str, list[str]] = {}
+    names_by_service: dict[str, list[str]] = {}
     for name in parameter_names:
         parsed_name = ParameterName.parse(name)
-        groups.setdefault(parsed_name.service_prefix, []).append(parsed_name.parameter)
-    return groups
+        names_by_service.setdefault(parsed_name.service_prefix, []).append(parsed_name.parameter)
+    return names_by_service

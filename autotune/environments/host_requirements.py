@@ -57,10 +57,10 @@ def require_persisted_state(
 
 def _run_on_host(stack_files: StackFiles, instance: ServiceInstance, argv: Argv) -> str:
     """Run a command where the instance runs, and return its output without surrounding blanks."""
-    manager = stack_files.runtime.service_manager
-    if manager and manager.wrap_command:
-        argv = manager.wrap_command(instance.placement, argv)
-    functions = manager.shell_functions if manager else ""
+    service_manager = stack_files.runtime.service_manager
+    if service_manager and service_manager.wrap_command:
+        argv = service_manager.wrap_command(instance.placement, argv)
+    shell_functions = service_manager.shell_functions if service_manager else ""
     host = stack_files.transports[instance.placement.host]
-    (command_result,) = run_commands(host, [Command(argv)], functions=functions)
+    (command_result,) = run_commands(host, [Command(argv)], functions=shell_functions)
     return command_result.stdout.strip()

@@ -94,7 +94,7 @@ class LoadMeter:
         stack_hosts = self._select_active_hosts(self.read_deployed_settings())
         hosts = (*stack_hosts, *self.generator_hosts)
         for may_repeat in (True, False):
-            with HostWatch(hosts, total_seconds) as watch:
+            with HostWatch(hosts, total_seconds) as host_watch:
                 load_result = take_reading(
                     self.with_counted_requests,
                     self.request,
@@ -109,11 +109,11 @@ class LoadMeter:
                 break
         if check:
             check.record_inspection(rate, load_result)
-        reading, observations = build_reading(load_result, spec), watch.observations
+        reading, observations = build_reading(load_result, spec), host_watch.observations
         if not self.slo.is_met(reading) and (
-            reason := self._find_throttled_host(observations, spec)
+            throttle_reason := self._find_throttled_host(observations, spec)
         ):
-            reading = replace(reading, limited=reason)
+            reading = replace(reading, limited=throttle_reason)
         if is_host_suspected(reading):
             observations = replace(observations, faults=self._find_faults())
         host_usages = compute_host_usages(hosts, observations, total_seconds)
@@ -173,19 +173,19 @@ class LoadMeter:
         """Return the reason why a load host's CPU quota makes this load unreliable, or ``None``."""
         rate = spec.rate / len(self.load_hosts)
         for host in self.generator_hosts:
-            ceiling = TRUSTED_RATE_SHARE * host.cpus * self.load.limits.max_rate
+            rate_ceiling = TRUSTED_RATE_SHARE * host.cpus * self.load.limits.max_rate
             activity = compute_host_activity(host, observations, spec.seconds + spec.ramp_seconds)
-            if rate <= ceiling or (activity and activity.throttled <= MAX_THROTTLED_SHARE):
+            if rate <= rate_ceiling or (activity and activity.throttled <= MAX_THROTTLED_SHARE):
                 continue
-            reason = (
+            throttle_reason = (
                 f"was throttled at its quota of {host.cpus:g} CPUs for "
                 f"{activity.throttled:.1f} s per second"
                 if activity
                 else f"was too busy to report its CPU use ({host.cpus:g} CPUs)"
             )
             return (
-                f"load host {host.name} {reason}. The host can reliably generate only "
-                f"{ceiling:.0f} requests/s: give the host more CPU, or add load hosts"
+                f"load host {host.name} {throttle_reason}. The host can reliably generate only "
+                f"{rate_ceiling:.0f} requests/s: give the host more CPU, or add load hosts"
             )
         return None
 
@@ -219,14 +219,14 @@ class LoadMeter:
         if not caches:
             return None
         transports = {host.name: host.transport for host in self.hosts}
-        hits = misses = 0.0
+        hit_count = miss_count = 0.0
         for instance, counter_names in caches:
             reader = CounterReader(instance, transports.get(instance.placement.host))
             counters = reader.read(by_command=True)
             reader.close()
-            hits += counters.values.get(counter_names.hits, 0.0) if counters else 0.0
-            misses += counters.values.get(counter_names.misses, 0.0) if counters else 0.0
-        return int(hits), int(misses)
+            hit_count += counters.values.get(counter_names.hits, 0.0) if counters else 0.0
+            miss_count += counters.values.get(counter_names.misses, 0.0) if counters else 0.0
+        return int(hit_count), int(miss_count)
 
     def wait_until_drained(self) -> bool:
         """Wait until the effects of an overload have passed. A load host sends the probe requests."""

@@ -84,10 +84,10 @@ MAX_LOAD_SECONDS = 60.0
 
 def build_search_limits(max_rate: float) -> SearchLimits:
     """Return the limits of a peak search on which no claim depends, with rates in requests/s."""
-    minimum = min(SearchLimits.min_rate, max_rate)
+    minimum_rate = min(SearchLimits.min_rate, max_rate)
     return SearchLimits(
         max_rate=max_rate,
-        min_rate=minimum,
+        min_rate=minimum_rate,
         max_load_seconds=MAX_LOAD_SECONDS,
         max_stalled_readings=MAX_STALLED_READINGS,
         rough_sd=ROUGH_SD,
@@ -185,8 +185,8 @@ class LoadSession:
         highest_rate = self._highest_rate()
         if highest_rate >= self._limits.max_rate:
             return self._limits
-        minimum = min(self._limits.min_rate, highest_rate)
-        return replace(self._limits, max_rate=highest_rate, min_rate=minimum)
+        minimum_rate = min(self._limits.min_rate, highest_rate)
+        return replace(self._limits, max_rate=highest_rate, min_rate=minimum_rate)
 
     def _loses_cache(self, restarted_instances: Iterable[str]) -> bool:
         return any(self._catalogue.loses_cache(name) for name in restarted_instances)
@@ -213,7 +213,7 @@ class LoadSession:
         self.check_answers(record, is_deployed=True)
         deadline = start_time + request.max_seconds
         try:
-            warm_up_result = self._warm_up(request, record, prefilled=deploy_result.prefilled)
+            warm_up_result = self._warm_up(request, record, is_prefilled=deploy_result.prefilled)
             expected_peak = update_expected_peak(request.expected_peak, warm_up_result)
             self._measure_today(request.today_rate, expected_peak, record, deadline)
             capacity, readings = self._search_capacity(request, expected_peak, record, deadline)
@@ -250,7 +250,7 @@ class LoadSession:
             record.on_references(references)
 
     def _warm_up(
-        self, request: EvaluationRequest, record: Recorder, *, prefilled: bool
+        self, request: EvaluationRequest, record: Recorder, *, is_prefilled: bool
     ) -> WarmUpResult:
         def probe(rate: float, seconds: float) -> Reading:
             self._windows.append(self.take_reading(rate, seconds, record, WARM_UP_PURPOSE))
@@ -266,7 +266,7 @@ class LoadSession:
             expected_rate,
             max_rate=self.limits.max_rate,
             start_rate=UNKNOWN_START_RATE if expected_rate else self._find_start_rate(),
-            rise_windows=PREFILLED_RISE_WINDOWS if prefilled else RISE_WINDOWS,
+            rise_windows=PREFILLED_RISE_WINDOWS if is_prefilled else RISE_WINDOWS,
             max_windows=int(min(MAX_WINDOWS, max(2.0, WINDOWS_PER_SECOND * request.max_seconds))),
             settling_seconds=WINDOW_LIMITS * self.slo.limit,
             max_seconds=WINDOWS_PER_SECOND * request.max_seconds,
@@ -343,8 +343,8 @@ class LoadSession:
         if request.is_claim:
             limits = replace(limits, max_stalled_readings=0, rough_sd=0.0)
         if request.expected_peak:
-            minimum = max(limits.min_rate, request.expected_peak.value * HOPELESS_PEAK_SHARE)
-            limits = replace(limits, min_rate=min(minimum, limits.max_rate))
+            minimum_rate = max(limits.min_rate, request.expected_peak.value * HOPELESS_PEAK_SHARE)
+            limits = replace(limits, min_rate=min(minimum_rate, limits.max_rate))
         capacity = search_peak(
             probe,
             self.slo,
@@ -443,12 +443,12 @@ def update_expected_peak(
     lowest rate. A search that starts near the peak finds the peak, instead of only proving that it is
     below the best peak.
     """
-    if (minimum := warm_up_result.failed_rate) is not None:
-        return Estimate.from_value(minimum, UNMEASURED_PEAK_SD)
+    if (minimum_rate := warm_up_result.failed_rate) is not None:
+        return Estimate.from_value(minimum_rate, UNMEASURED_PEAK_SD)
     sustained_rate = warm_up_result.sustained_rate
-    maximum = max((window.rate for window in warm_up_result.windows), default=0.0)
+    maximum_rate = max((window.rate for window in warm_up_result.windows), default=0.0)
     if sustained_rate is not None and (
-        expected_peak is None or sustained_rate < OVERLOAD_RATE_SHARE * maximum
+        expected_peak is None or sustained_rate < OVERLOAD_RATE_SHARE * maximum_rate
     ):
         return Estimate.from_value(OVERLOAD_PEAK_FACTOR * sustained_rate, UNMEASURED_PEAK_SD)
     return expected_peak

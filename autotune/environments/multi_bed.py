@@ -71,8 +71,8 @@ class MultiBedEnvironment:
             held=(
                 *(
                     f"bed {name}: {line}"
-                    for name, result in results.items()
-                    for line in result.held
+                    for name, bed_result in results.items()
+                    for line in bed_result.held
                 ),
                 f"{equality_text}: {', '.join(results)}",
             ),
@@ -113,18 +113,18 @@ def prepare(
             replace(bed_file, adopted=adopted[bed_name]) if adopted else bed_file
         )
 
-    with ThreadPoolExecutor(MAX_PARALLEL_BEDS) as pool:
-        environments = dict(zip(bed_names, pool.map(prepare_bed, bed_names), strict=True))
+    with ThreadPoolExecutor(MAX_PARALLEL_BEDS) as thread_pool:
+        environments = dict(zip(bed_names, thread_pool.map(prepare_bed, bed_names), strict=True))
     (first_bed, first_environment), *other_beds = environments.items()
     reference_limits = collect_parameter_limits(first_environment.space)
     difference_lines = [
         line
-        for name, other in other_beds
+        for name, other_environment in other_beds
         for line in list_limit_differences(
             f"bed {first_bed}",
             reference_limits,
             f"bed {name}",
-            collect_parameter_limits(other.space),
+            collect_parameter_limits(other_environment.space),
         )
     ]
     if difference_lines:
@@ -163,10 +163,10 @@ def list_limit_differences(
     """
     for parameter in (*first_limits, *(p for p in other_limits if p not in first_limits)):
         if parameter not in other_limits or parameter not in first_limits:
-            present_bed, missing_bed = (
+            bed_with_parameter, bed_without_parameter = (
                 (first_bed, other_bed) if parameter in first_limits else (other_bed, first_bed)
             )
-            yield f"{parameter}: exists on {present_bed}, but not on {missing_bed}"
+            yield f"{parameter}: exists on {bed_with_parameter}, but not on {bed_without_parameter}"
             continue
         for limit_name, first_limit in first_limits[parameter].items():
             other_limit = other_limits[parameter][limit_name]

@@ -104,11 +104,11 @@ def _find_unknown_parameters(file: TargetFile) -> Iterator[TargetError]:
     ):
         return
     parameter_names = {
-        f"{place.name}.{parameter.name}"
+        f"{tier_service.name}.{parameter.name}"
         for tier in tiers
-        for place in catalogue.list_tier_services(tier, tiers[tier])
-        for parameter in place.service.parameters
-        if parameter.roles is None or place.role in parameter.roles
+        for tier_service in catalogue.list_tier_services(tier, tiers[tier])
+        for parameter in tier_service.service.parameters
+        if parameter.roles is None or tier_service.role in parameter.roles
     } | {choice_name(name) for name, tier in tiers.items() if len(tier.service) > 1}
     written_names = [
         ("parameters", name) for name in file.target.parameters if not is_wildcard(name)
@@ -119,6 +119,6 @@ def _find_unknown_parameters(file: TargetFile) -> Iterator[TargetError]:
     for location in (*written_names, *tried_names):
         if location[-1] not in parameter_names:
             yield unknown_parameter_error(file.document, location, parameter_names)
-    for place, pattern in list_unmatched_patterns(file.target, parameter_names):
+    for tier_service, pattern in list_unmatched_patterns(file.target, parameter_names):
         known_names = parameter_names | list_prefixes(parameter_names)
-        yield unknown_parameter_error(file.document, place, known_names, pattern)
+        yield unknown_parameter_error(file.document, tier_service, known_names, pattern)

@@ -170,10 +170,10 @@ class ModelMeter:
         for tier in (topology.lb, topology.web, topology.cache, topology.store):
             tiers |= {host: (*tiers.get(host, ()), tier.tier) for host in tier.host_names}
         return pool_capacities(
-            use
+            cpu_usage
             for w in watched_readings
             if self.stack.slo.is_met(w.reading)
-            for use in build_cpu_usages(
+            for cpu_usage in build_cpu_usages(
                 w.reading.rate, {h: u.cpu for h, u in w.hosts.items()}, tiers
             )
         )
@@ -211,7 +211,7 @@ def prepare(file: TargetFile) -> SimulatedEnvironment:
     model = build_topology(file, facts)
     space, ignored_count = _restrict_to_model(spaces.build_space(file, facts), model)
     simulation = target.simulated or Simulated()
-    noise = NoiseModel(
+    noise_model = NoiseModel(
         simulation.seed,
         simulation.noise,
         simulation.drift,
@@ -222,7 +222,7 @@ def prepare(file: TargetFile) -> SimulatedEnvironment:
     ignored_text = format_count(ignored_count, "parameter")
     excluded_text = f"kept at the baseline because the model ignores them: {ignored_text}"
     excluded_lines = (*space.excluded, *((excluded_text,) if ignored_count else ()))
-    return SimulatedEnvironment(file, space, facts, model, stack, noise, excluded_lines)
+    return SimulatedEnvironment(file, space, facts, model, stack, noise_model, excluded_lines)
 
 
 def _restrict_to_model(space: SearchSpace, model: ChainTopology) -> tuple[SearchSpace, int]:
@@ -243,17 +243,17 @@ def _restrict_to_model(space: SearchSpace, model: ChainTopology) -> tuple[Search
 
 def _build_stack(target: Target, facts: Mapping[str, HostFacts]) -> Stack:
     """Return the simulated stack, with the target's addresses and the usual program names."""
-    services = [location.service for location in list_target_services(target)]
+    services = [tier_service.service for tier_service in list_target_services(target)]
     paths = {name: paths[0] for s in services for name, paths in s.programs.items()}
-    programs = dict.fromkeys(target.hosts, paths)
+    programs_by_host = dict.fromkeys(target.hosts, paths)
     if all(tier.installed for tier in target.tiers.values()):
         # Render the same files that the distribution's units read on real hosts.
         account = ("www-data", "www-data")
-        context = stacks.StackContext("run", {}, programs, facts, *account, installed=True)
+        context = stacks.StackContext("run", {}, programs_by_host, facts, *account, installed=True)
         return stacks.build_stack(target, context)
     ports = {
         (name, host): tier.port or FIRST_PORT + tier_index
         for tier_index, (name, tier) in enumerate(target.tiers.items())
         for host in tier.hosts
     }
-    return stacks.build_stack(target, stacks.StackContext("run", ports, programs, facts))
+    return stacks.build_stack(target, stacks.StackContext("run", ports, programs_by_host, facts))

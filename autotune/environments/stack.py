@@ -98,7 +98,7 @@ class StackEnvironment:
 
     def describe_load(self, *, study: bool = True) -> str:
         target = self.file.target
-        load, entry = target.load, find_entry_tiers(target)[0]
+        load, entry_tier = target.load, find_entry_tiers(target)[0]
         # Raise errors now instead of during the study.
         target_request.build_request(self.file, self.build_stack("<study>/run"))
         request_text = f"to {load.url}" if load.url else f"to {load.path}"
@@ -108,7 +108,7 @@ class StackEnvironment:
         load_text = (
             f"Sends up to {load.max_rate:g} requests/s {request_text} on "
             f"{', '.join(list_load_addresses(target))} (tier "
-            f"{entry}){duration_text}, and to no other host."
+            f"{entry_tier}){duration_text}, and to no other host."
         )
         if load.insecure:
             load_text += f"\n{INSECURE_NOTE}."
@@ -141,15 +141,15 @@ class StackEnvironment:
         def read_host_software(host: Transport) -> dict[str, str]:
             paths = sorted(set(self.programs.get(host.name, {}).values()))
             release = host.run(["uname", "-r"]).stdout.strip()
-            lines = split_lines(host.run(["sha256sum", *paths]).stdout) if paths else []
-            digests = (line.split(maxsplit=1) for line in lines)
-            return {"kernel": release, **{path: digest[:12] for digest, path in digests}}
+            digest_lines = split_lines(host.run(["sha256sum", *paths]).stdout) if paths else []
+            digest_pairs = (line.split(maxsplit=1) for line in digest_lines)
+            return {"kernel": release, **{path: digest[:12] for digest, path in digest_pairs}}
 
         hosts = {self.transports[name].name: name for name in self.file.target.hosts}
         software_by_host = run_on_all(
             (self.transports[name] for name in hosts.values()), read_host_software
         ).unwrap()
-        return {hosts[name]: answer for name, answer in software_by_host.items()}
+        return {hosts[name]: host_software for name, host_software in software_by_host.items()}
 
     def check(self) -> CheckResult:
         """Validate each preset of every deployment with the software on the hosts, and return the
@@ -242,11 +242,11 @@ class StackEnvironment:
         if not self.runtime.installed or request.method not in ("GET", "HEAD"):
             return {}
         return {
-            f"{entry.method} {entry.url}"
-            + (f" at {entry.endpoint}" if entry.host else ""): curl.send_request(
-                self.load_hosts[0], entry
+            f"{entry_request.method} {entry_request.url}"
+            + (f" at {entry_request.endpoint}" if entry_request.host else ""): curl.send_request(
+                self.load_hosts[0], entry_request
             )
-            for entry in request.per_endpoint()
+            for entry_request in request.per_endpoint()
         }
 
     def _describe_answer_checks(self) -> str:
@@ -262,17 +262,17 @@ class StackEnvironment:
         return str(load.expect) if load.expect.body else f"{load.expect}; {comparison_text}"
 
     def _find_restarted_units(self, stack: Stack) -> dict[str, tuple[str, ...]]:
-        owners = {
+        restart_prefixes = {
             ParameterName.parse(dimension.name).service_prefix
             for dimension in self.space.tunable_dimensions
             if dimension.parameter.action is Action.RESTART
         }
-        hosts: dict[str, tuple[str, ...]] = {}
+        hosts_by_unit: dict[str, tuple[str, ...]] = {}
         for instance in stack.instances:
             unit = self.runtime.layout.unit_for(instance)
-            if unit and instance.parameter_prefix in owners:
-                hosts[unit] = (*hosts.get(unit, ()), instance.placement.host)
-        return hosts
+            if unit and instance.parameter_prefix in restart_prefixes:
+                hosts_by_unit[unit] = (*hosts_by_unit.get(unit, ()), instance.placement.host)
+        return hosts_by_unit
 
     def _describe_current_state(self) -> Iterator[str]:
         """Yield the differences between hosts and baseline, and the current response of the entry.
@@ -380,8 +380,8 @@ class StackEnvironment:
         all hosts.
         """
         target, stack = self.file.target, fleet.stack
-        body = expected_body(target) if target.load.requests_one_page else None
-        request = target_request.build_request(self.file, stack, body)
+        page_body = expected_body(target) if target.load.requests_one_page else None
+        request = target_request.build_request(self.file, stack, page_body)
         answer_check = AnswerCheck.create(
             self.load,
             request,
@@ -393,19 +393,19 @@ class StackEnvironment:
         )
         if not answer_check.validator.pages:
             note(NOT_COMPARED_NOTE)
-        cpus = {name: host.cpus for name, host in self.facts.items()}
+        cpus_by_host = {name: host.cpus for name, host in self.facts.items()}
         meter = LoadMeter(
             self.load,
             replace(request, statuses=answer_check.statuses),
             target.slo.objective,
             self.load_hosts,
             stack,
-            build_watched_hosts(stack, cpus, self.transports),
+            build_watched_hosts(stack, cpus_by_host, self.transports),
             timeout=target.request_timeout,
             max_rate=target.load.max_rate,
             read_deployed_settings=lambda: fleet.deployed_settings,
             generator_hosts=tuple(
-                WatchedHost(host.name, cpus[host.name], (), host)
+                WatchedHost(host.name, cpus_by_host[host.name], (), host)
                 for host in self._dedicated_load_hosts
             ),
             port_wait=PortWait(note),
@@ -455,21 +455,21 @@ def prepare(file: TargetFile) -> StackEnvironment:
     facts = runtime.read_facts(target, hosts)
     templates = _read_host_templates(file, hosts, runtime)
     load = find_generator(file)
-    traits = find_traits(target.load, keeps_connections=load.limits.keeps_connections)
-    space = spaces.build_space(file, facts, templates.adopted_values).with_load_traits(traits)
+    load_traits = find_traits(target.load, keeps_connections=load.limits.keeps_connections)
+    space = spaces.build_space(file, facts, templates.adopted_values).with_load_traits(load_traits)
     load_hosts = _find_load_hosts(target, hosts, runtime)
     program_users = _list_program_users(target, load, load_hosts)
     programs = runtime.find_programs(program_users, {**{h.name: h for h in load_hosts}, **hosts})
     inspect_generator(load, load_hosts)
     adopted_configs = _list_adopted_configs(file, runtime, templates)
-    adopted = templates.adopted_values
-    space, own_configs = fix_restart_parameters(file, space, adopted_configs, adopted)
+    adopted_values = templates.adopted_values
+    space, own_configs = fix_restart_parameters(file, space, adopted_configs, adopted_values)
     stack_files = StackFiles(file, runtime, hosts)
     with _create_temporary_directory() as directory:
         instances = runtime.build_stack(file, directory, facts, programs, own_configs).instances
         require_applications(stack_files, instances)
         find_errors = stack_files.find_validation_errors
-        space, removals = exclude_rejected_choices(space, instances, find_errors)
+        space, removal_lines = exclude_rejected_choices(space, instances, find_errors)
     if runtime.installed:
         require_persisted_state(stack_files, space.baseline, instances)
     # Edits are proven once per study; a resumed study uses the recorded result.
@@ -486,7 +486,7 @@ def prepare(file: TargetFile) -> StackEnvironment:
         load,
         programs,
         own_configs,
-        (*templates.skipped_lines, *removals),
+        (*templates.skipped_lines, *removal_lines),
         edit_proof,
     )
 
@@ -518,9 +518,9 @@ def _list_program_users(
     """Return the services and generators that need programs, by host."""
     users_by_host: dict[str, list[ProgramUser]] = {
         host: [
-            location.service
-            for location in list_target_services(target)
-            if host in target.tiers[location.tier].hosts
+            tier_service.service
+            for tier_service in list_target_services(target)
+            if host in target.tiers[tier_service.tier].hosts
         ]
         for host in target.hosts
     }
@@ -543,9 +543,9 @@ def _list_adopted_configs(
 
 def _list_instance_names(target: Target) -> list[str]:
     return [
-        f"{location.tier}.{host}.{location.service.name}"
-        for location in list_target_services(target)
-        for host in target.tiers[location.tier].hosts
+        f"{tier_service.tier}.{host}.{tier_service.service.name}"
+        for tier_service in list_target_services(target)
+        for host in target.tiers[tier_service.tier].hosts
     ]
 
 
@@ -576,9 +576,9 @@ def ignore_stop_signals() -> Iterator[None]:
     receive no signals.
     """
     handled_signals = STOP_SIGNALS if threading.current_thread() is threading.main_thread() else ()
-    handlers = {number: signal.signal(number, signal.SIG_IGN) for number in handled_signals}
+    old_handlers = {number: signal.signal(number, signal.SIG_IGN) for number in handled_signals}
     try:
         yield
     finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
+        for number, old_handler in old_handlers.items():
+            signal.signal(number, old_handler)

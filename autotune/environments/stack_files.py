@@ -67,13 +67,13 @@ class StackFiles:
         self, cases: Sequence[tuple[ServiceInstance, Settings]]
     ) -> list[Mapping[str, Value]]:
         """Render the files of each case, and return the values that the software reads from them."""
-        by_host: dict[str, list[int]] = {}
+        indexes_by_host: dict[str, list[int]] = {}
         for index, (instance, _) in enumerate(cases):
-            by_host.setdefault(instance.placement.host, []).append(index)
+            indexes_by_host.setdefault(instance.placement.host, []).append(index)
         values_by_case: list[Mapping[str, Value]] = [{} for _ in cases]
 
         def read(host: Transport) -> None:
-            indexes = by_host[host.name]
+            indexes = indexes_by_host[host.name]
             rendered_files = [
                 (instance, self.render(instance, settings))
                 for instance, settings in (cases[index] for index in indexes)
@@ -83,7 +83,7 @@ class StackFiles:
             ):
                 values_by_case[index] = own_values
 
-        run_on_all([self.transports[host] for host in by_host], read).unwrap()
+        run_on_all([self.transports[host] for host in indexes_by_host], read).unwrap()
         return values_by_case
 
     def find_validation_errors(
@@ -135,8 +135,8 @@ def exclude_rejected_choices(
     """
     remaining_space, excluded_lines = space, list(space.excluded)
     for dimension in space.tunable_dimensions:
-        owner = ParameterName.parse(dimension.name).service_prefix
-        instance = next((p for p in instances if p.parameter_prefix == owner), None)
+        owner_prefix = ParameterName.parse(dimension.name).service_prefix
+        instance = next((p for p in instances if p.parameter_prefix == owner_prefix), None)
         if instance is None or not dimension.parameter.built_in:
             continue
         choices = [choice for choice in dimension.choices if choice != dimension.baseline]

@@ -57,7 +57,7 @@ class AnsibleTemplate(str):
 
 def export_ansible(study: Study, trial: Trial, hosts: ExportedHosts) -> dict[str, bytes]:
     """Return the files of an Ansible role for the hosts that change, by relative path."""
-    groups = _group_alike_hosts(study.target, hosts)
+    hosts_by_group = _group_alike_hosts(study.target, hosts)
     notice = MODEL_NOTICE if study.target.simulated else None
     host_scripts = {
         f"{ROLE_DIRECTORY}/files/{host}.sh": build_script(
@@ -65,12 +65,12 @@ def export_ansible(study: Study, trial: Trial, hosts: ExportedHosts) -> dict[str
         ).encode()
         for host in hosts.units
     }
-    backup = format_backup_directory(study, trial)
+    backup_directory = format_backup_directory(study, trial)
     tasks = {
         f"{ROLE_DIRECTORY}/tasks/{group_name}.yml": list(
-            _build_tasks(group_hosts[0], hosts, backup)
+            _build_tasks(group_hosts[0], hosts, backup_directory)
         )
-        for group_name, group_hosts in groups.items()
+        for group_name, group_hosts in hosts_by_group.items()
     }
     documents: dict[str, Any] = tasks | {
         "ansible/inventory.yml": _build_inventory(study),
@@ -80,13 +80,13 @@ def export_ansible(study: Study, trial: Trial, hosts: ExportedHosts) -> dict[str
             "autotune_health_url": "",
         },
         f"{ROLE_DIRECTORY}/vars/main.yml": _build_variables(hosts),
-        f"{ROLE_DIRECTORY}/tasks/main.yml": list(_build_include_tasks(groups)),
+        f"{ROLE_DIRECTORY}/tasks/main.yml": list(_build_include_tasks(hosts_by_group)),
         f"{ROLE_DIRECTORY}/handlers/main.yml": list(_build_handlers(hosts)),
         f"{ROLE_DIRECTORY}/meta/main.yml": _build_metadata(study),
     }
-    comment = f"# {notice}\n".encode() if notice else b""
+    notice_comment = f"# {notice}\n".encode() if notice else b""
     return host_scripts | {
-        path: comment + _format_document(document) for path, document in documents.items()
+        path: notice_comment + _format_document(document) for path, document in documents.items()
     }
 
 
@@ -103,9 +103,9 @@ def _build_playbook(study: Study, trial: Trial, hosts: ExportedHosts) -> dict[st
     }
 
 
-def _build_include_tasks(groups: Mapping[str, Sequence[str]]) -> Iterator[dict[str, Any]]:
+def _build_include_tasks(hosts_by_group: Mapping[str, Sequence[str]]) -> Iterator[dict[str, Any]]:
     """Yield the tasks that include the task file of each group of hosts."""
-    for group_name, group_hosts in groups.items():
+    for group_name, group_hosts in hosts_by_group.items():
         yield {
             "name": f"Configure {group_name}",
             "ansible.builtin.include_tasks": f"{group_name}.yml",
@@ -154,11 +154,11 @@ def _name_group(target: Target, group_hosts: list[str]) -> str:
 
 def _build_inventory(study: Study) -> dict[str, Any]:
     target = study.target
-    groups = {
-        tier: {"hosts": {host: _build_connection(target.hosts[host]) for host in spec.hosts}}
-        for tier, spec in target.tiers.items()
+    tier_groups = {
+        tier: {"hosts": {host: _build_connection(target.hosts[host]) for host in tier_spec.hosts}}
+        for tier, tier_spec in target.tiers.items()
     }
-    all_hosts: dict[str, Any] = {"children": groups}
+    all_hosts: dict[str, Any] = {"children": tier_groups}
     if target.ssh.config:
         config_path = (study.target_path.parent / Path(target.ssh.config).expanduser()).resolve()
         # An SSH configuration can contain commands, so a file that belongs to the study is refused.
@@ -233,9 +233,9 @@ def _build_preview_task() -> dict[str, Any]:
     }
 
 
-def _build_rollback_tasks(backup: str) -> Iterator[dict[str, Any]]:
+def _build_rollback_tasks(backup_directory: str) -> Iterator[dict[str, Any]]:
     """Yield the tasks that run after a failure. The play then fails, so that no other host changes."""
-    yield _build_host_script("Roll back", "--restore", backup) | {"changed_when": True}
+    yield _build_host_script("Roll back", "--restore", backup_directory) | {"changed_when": True}
     yield {
         "name": "Report the failed task",
         "ansible.builtin.fail": {
@@ -251,7 +251,7 @@ def _build_configuration_tasks(
     host: str, hosts: ExportedHosts, backup: str
 ) -> Iterator[dict[str, Any]]:
     units = hosts.units[host]
-    stopped_units = sorted(unit for unit, runs in units.items() if not runs)
+    stopped_units = sorted(unit for unit, is_running in units.items() if not is_running)
     if stopped_units:
         yield {
             "name": "List the services to stop",
@@ -263,13 +263,13 @@ def _build_configuration_tasks(
             "check_mode": False,
         }
     for unit in stopped_units:
-        task = _build_unit_task(
+        unit_task = _build_unit_task(
             f"Stop {unit} of another deployment", unit, "stopped", enabled=False
         )
-        yield task | {"when": f"{unit!r} in {UNITS_VARIABLE}.stdout_lines"}
+        yield unit_task | {"when": f"{unit!r} in {UNITS_VARIABLE}.stdout_lines"}
     for file in hosts.list_files(host):
         yield _build_write_task(file, hosts, backup)
-    running_units = sorted(unit for unit, runs in units.items() if runs)
+    running_units = sorted(unit for unit, is_running in units.items() if is_running)
     if hosts.sysctls[host]:
         yield _build_kernel_task(running_units)
     # Handlers run first, so that units start with their new limits and kernel values.
@@ -338,10 +338,10 @@ def _build_write_task(file: HostFile, hosts: ExportedHosts, backup: str) -> dict
     """Return a task in which the script writes one file. In check mode, the script only compares the
     file with the new content.
     """
-    request = AnsibleTemplate("{{ '--compare' if ansible_check_mode else '--write' }}")
+    script_option = AnsibleTemplate("{{ '--compare' if ansible_check_mode else '--write' }}")
     notified_handlers = [_name_handler(file.host, unit, hosts) for unit in sorted(file.units)]
     return {
-        **_build_host_script(f"Write {file.path}", request, backup, file.path),
+        **_build_host_script(f"Write {file.path}", script_option, backup, file.path),
         "register": WRITTEN_VARIABLE,
         "changed_when": f"{WRITTEN_VARIABLE}.stdout_lines[-1:] == ['changed']",
         "check_mode": False,
@@ -367,24 +367,24 @@ def _build_handlers(hosts: ExportedHosts) -> Iterator[dict[str, Any]]:
     handlers = {
         (_name_handler(host, unit, hosts), unit)
         for host, units in hosts.units.items()
-        for unit, runs in units.items()
-        if runs
+        for unit, is_running in units.items()
+        if is_running
     }
     for handler_name, unit in sorted(handlers):
-        task = _build_unit_task(
+        unit_task = _build_unit_task(
             handler_name, unit, unit_state if handler_name.startswith("Reload") else "restarted"
         )
-        task["ansible.builtin.systemd_service"]["daemon_reload"] = True
-        yield task
+        unit_task["ansible.builtin.systemd_service"]["daemon_reload"] = True
+        yield unit_task
 
 
 def _build_unit_task(
     task_name: str, unit: str, state: str, *, enabled: bool | None = None
 ) -> dict[str, Any]:
-    service: dict[str, Any] = {"name": unit, "state": state}
+    service_arguments: dict[str, Any] = {"name": unit, "state": state}
     if enabled is not None:
-        service["enabled"] = enabled
-    return {"name": task_name, "ansible.builtin.systemd_service": service}
+        service_arguments["enabled"] = enabled
+    return {"name": task_name, "ansible.builtin.systemd_service": service_arguments}
 
 
 def _build_metadata(study: Study) -> dict[str, Any]:
@@ -406,8 +406,8 @@ def _format_mode(mode: int) -> str:
 
 
 def _quote_string(text: str) -> str:
-    quoted: str = DoubleQuotedScalarString(text)
-    return quoted
+    quoted_text: str = DoubleQuotedScalarString(text)
+    return quoted_text
 
 
 def _mark_templates_unsafe(document: Any) -> Any:
@@ -447,9 +447,9 @@ def _dump_yaml(document: Any, width: int) -> bytes:
     writer.indent(mapping=2, sequence=4, offset=2)
     text_stream = io.StringIO()
     writer.dump(document, text_stream)
-    text = text_stream.getvalue()
+    yaml_text = text_stream.getvalue()
     if isinstance(document, list):
         # ruamel also indents a top-level list, but yamllint requires such a list not to be indented.
-        text = "".join(line.removeprefix("  ") for line in text.splitlines(keepends=True))
-        text = text.replace("\n- name:", "\n\n- name:").replace("---\n\n", "---\n", 1)
-    return text.encode()
+        yaml_text = "".join(line.removeprefix("  ") for line in yaml_text.splitlines(keepends=True))
+        yaml_text = yaml_text.replace("\n- name:", "\n\n- name:").replace("---\n\n", "---\n", 1)
+    return yaml_text.encode()

@@ -82,7 +82,7 @@ def derive_hosts(
     baseline_state = (
         _derive_desired_state(study, baseline[0], baseline[1], records) if baseline else None
     )
-    setups = {
+    setups_by_host = {
         host: build_host_setup(
             desired_state, host, _find_settings_before(baseline_state, host, records[host].original)
         )
@@ -95,13 +95,13 @@ def derive_hosts(
         if not desired_state.is_absent(instance, path)
     }
     edits = {
-        (part.placement.host, path): hunks
-        for part in desired_state.instances
-        for path in desired_state.rendered_files[part.name]
-        if (hunks := _derive_edits(part, path, records)) is not None
+        (service_instance.placement.host, path): hunks
+        for service_instance in desired_state.instances
+        for path in desired_state.rendered_files[service_instance.name]
+        if (hunks := _derive_edits(service_instance, path, records)) is not None
     }
     _check_contents(study, desired_state, records, edits)
-    return DerivedHosts(setups, contents, edits)
+    return DerivedHosts(setups_by_host, contents, edits)
 
 
 def _check_contents(
@@ -155,38 +155,38 @@ def _derive_edits(
 
 
 def _check_record_agreement(
-    study: Study, host: str, record: HostRecord, desired: DesiredState
+    study: Study, host: str, record: HostRecord, desired_state: DesiredState
 ) -> None:
-    if host not in desired.hosts:
+    if host not in desired_state.hosts:
         raise ExportError(study, f"it deployed to {host!r}, but its target runs nothing there")
-    state = desired.hosts[host]
-    for kind, recorded_items, derived_items in (
-        ("unit", record.units, state.units),
-        ("kernel value", record.sysctls, state.sysctls),
+    host_state = desired_state.hosts[host]
+    for item_kind, recorded_items, derived_items in (
+        ("unit", record.units, host_state.units),
+        ("kernel value", record.sysctls, host_state.sysctls),
     ):
         for item_name in sorted({*recorded_items, *derived_items}):
             if recorded_items.get(item_name) != derived_items.get(item_name):
                 raise ExportError(
                     study,
-                    f"its record of {host} sets {kind} {item_name!r} to "
+                    f"its record of {host} sets {item_kind} {item_name!r} to "
                     f"{recorded_items.get(item_name, 'nothing')}, but the services of its target set it "
                     f"to {derived_items.get(item_name, 'nothing')}",
                 )
 
 
 def _find_settings_before(
-    baseline_state: DesiredState | None, host: str, original: OriginalHost
+    baseline_state: DesiredState | None, host: str, original_host: OriginalHost
 ) -> Settings | None:
     """Return the settings that a host's files contained before the study. Without recorded settings,
     the result is the baseline's settings if the host's files matched the baseline.
     """
-    if original.settings is not None:
-        return original.settings
+    if original_host.settings is not None:
+        return original_host.settings
     if baseline_state is None or host not in baseline_state.hosts:
         return None
     matches_original = all(
-        path in original.files
-        and original.files[path]
+        path in original_host.files
+        and original_host.files[path]
         == (None if file.is_absent else sha256(file.content or b"").hexdigest())
         for path, file in baseline_state.hosts[host].files.items()
     )
@@ -257,7 +257,7 @@ def _build_stack(
     study: Study, target: Target, adopted_configs: Mapping[str, AdoptedConfig]
 ) -> Stack:
     """Return the stack, with the first possible name of each program. No host is contacted."""
-    services = [location.service for location in list_target_services(target)]
+    services = [tier_service.service for tier_service in list_target_services(target)]
     program_paths = {
         program_name: paths[0]
         for service in services
@@ -294,10 +294,10 @@ def _load_adopted_configs(study: Study, trial: Trial) -> dict[str, AdoptedConfig
     adopted_configs = host_templates.from_record(adopted_record).adopted_configs
     _check_edited_tiers(study, _select_target(study, trial), adopted_configs)
     recorded_target = read_target(study.directory / "target.yaml")
-    templates = find_template_overrides(
+    template_overrides = find_template_overrides(
         replace(recorded_target, document=replace(recorded_target.document, path=study.target_path))
     )
-    return {**adopted_files.read_adopted_files(templates), **adopted_configs}
+    return {**adopted_files.read_adopted_files(template_overrides), **adopted_configs}
 
 
 def _check_edited_tiers(study: Study, target: Target, adopted: Mapping[str, AdoptedConfig]) -> None:
@@ -340,14 +340,14 @@ def _check_adopted_config(study: Study, instance: ServiceInstance, config: Adopt
     if config.unit and not re.fullmatch(UNIT_PATTERN, config.unit):
         raise ExportError(study, f"{config.unit!r} is not a unit of {instance.name}", hint)
     for file in config.files:
-        is_own = re.fullmatch(FILE_PATTERN, file.path) and (
+        is_own_file = re.fullmatch(FILE_PATTERN, file.path) and (
             any(
                 is_below_pattern(file.path, pattern)
                 for pattern in (adoption.paths if adoption else ())
             )
             or _is_drop_in(file.path, instance)
         )
-        if not is_own:
+        if not is_own_file:
             raise ExportError(study, f"{instance.service.title} does not read {file.path!r}", hint)
         if file.mode & ~0o777:
             raise ExportError(

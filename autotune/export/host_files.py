@@ -130,23 +130,23 @@ def list_changed_hosts(
     derived_hosts = derive_hosts(
         study, trial, read_rendered_files(study.directory, trial), records, baseline_and_files
     )
-    setups = derived_hosts.setups
-    for host_setup in setups.values():
+    setups_by_host = derived_hosts.setups
+    for host_setup in setups_by_host.values():
         _check_names(study, [*host_setup.units, *host_setup.sysctls, *host_setup.sysctls.values()])
     original_files = _collect_originals(study, records, baseline_and_files)
-    for original in original_files.values():
-        _check_names(study, original.sysctls.values())
+    for original_host in original_files.values():
+        _check_names(study, original_host.sysctls.values())
     files = tuple(
         _build_host_file(content_key, derived_hosts, records, original_files)
         for content_key in derived_hosts.contents
     )
     hosts = ExportedHosts(
         files,
-        {host: host_setup.units for host, host_setup in setups.items()},
-        {host: host_setup.sysctls for host, host_setup in setups.items()},
+        {host: host_setup.units for host, host_setup in setups_by_host.items()},
+        {host: host_setup.sysctls for host, host_setup in setups_by_host.items()},
         original_files,
     )
-    chosen_hosts = hosts if include_unchanged else _select_changed_hosts(hosts, setups)
+    chosen_hosts = hosts if include_unchanged else _select_changed_hosts(hosts, setups_by_host)
     for file in chosen_hosts.files:
         _check_masked_words(study, file)
     return chosen_hosts
@@ -172,10 +172,10 @@ def _build_host_file(
     content_key: tuple[str, str, str],
     derived_hosts: DerivedHosts,
     records: Mapping[str, HostRecord],
-    originals: Mapping[str, OriginalHost],
+    original_hosts: Mapping[str, OriginalHost],
 ) -> HostFile:
     tier, host, path = content_key
-    file, digests = derived_hosts.setups[host].files[path], originals[host].files
+    file, digests = derived_hosts.setups[host].files[path], original_hosts[host].files
     original_digest = (digests[path] or ABSENT_DIGEST) if path in digests else None
     edits = derived_hosts.edits.get((host, path))
     return HostFile(
@@ -218,9 +218,9 @@ def _check_masked_words(study: Study, file: HostFile) -> None:
 
 def _read_records(study: Study, trial: Trial) -> dict[str, HostRecord]:
     """Return the hosts' records from a trial's newest deployment. Raises AutotuneError."""
-    numbers = (trial.number, trial.source_trial)
+    trial_numbers = (trial.number, trial.source_trial)
     deploy_records = [
-        r for r in study.records if r["event"] == "deployed" and r["trial"] in numbers
+        r for r in study.records if r["event"] == "deployed" and r["trial"] in trial_numbers
     ]
     hosts = deploy_records[-1].get("hosts") if deploy_records else None
     if not isinstance(hosts, Mapping) or not hosts:
@@ -247,18 +247,18 @@ def _collect_originals(
     from the baseline.
     """
     baseline_records = _read_records(study, baseline[0]) if baseline else {}
-    digests: dict[str, dict[str, str | None]] = {host: {} for host in records}
+    digests_by_host: dict[str, dict[str, str | None]] = {host: {} for host in records}
     for (_, host, path), content in (group_by_host(baseline[1]) if baseline else {}).items():
         if not has_placeholder(content):
-            digests.setdefault(host, {})[path] = sha256(content).hexdigest()
+            digests_by_host.setdefault(host, {})[path] = sha256(content).hexdigest()
     originals = {}
     for host, record in records.items():
-        backup, baseline_record = record.original, baseline_records.get(host, HostRecord())
+        original_host, baseline_record = record.original, baseline_records.get(host, HostRecord())
         originals[host] = OriginalHost(
-            {**digests[host], **backup.files},
-            {**baseline_record.units, **backup.units},
-            {**baseline_record.sysctls, **backup.sysctls},
-            backup.settings,
+            {**digests_by_host[host], **original_host.files},
+            {**baseline_record.units, **original_host.units},
+            {**baseline_record.sysctls, **original_host.sysctls},
+            original_host.settings,
         )
     return originals
 
@@ -271,21 +271,21 @@ def _select_changed_hosts(hosts: ExportedHosts, setups: Mapping[str, HostSetup])
     sysctls = {
         host: {
             kernel_setting: value
-            for kernel_setting, value in values.items()
+            for kernel_setting, value in kernel_values.items()
             if value != hosts.before[host].sysctls.get(kernel_setting)
         }
-        for host, values in hosts.sysctls.items()
+        for host, kernel_values in hosts.sysctls.items()
     }
     units = {}
-    for host, states in hosts.units.items():
-        before, restarts = hosts.before[host].units, setups[host].restarts
+    for host, unit_states in hosts.units.items():
+        units_before, restarts = hosts.before[host].units, setups[host].restarts
         affected_units = {unit for file in files if file.host == host for unit in file.units}
         for kernel_setting in sysctls[host]:
             affected_units |= set(restarts[kernel_setting])
         units[host] = {
             unit: runs
-            for unit, runs in states.items()
-            if (unit in affected_units and runs) or before.get(unit, False) is not runs
+            for unit, runs in unit_states.items()
+            if (unit in affected_units and runs) or units_before.get(unit, False) is not runs
         }
     changed_hosts = {file.host for file in files} | {h for h in units if units[h] or sysctls[h]}
     return ExportedHosts(

@@ -42,8 +42,8 @@ def _check_keys(
     record: Mapping[str, Any], record_type: type[HostRecord | OriginalHost | DeployedFile | Hunk]
 ) -> None:
     """Raise ValueError for a key that is not a field of this kind of record."""
-    if unknown := sorted(record.keys() - record_type.__dataclass_fields__.keys()):
-        raise ValueError(f"unknown key {unknown[0]!r}")
+    if unknown_keys := sorted(record.keys() - record_type.__dataclass_fields__.keys()):
+        raise ValueError(f"unknown key {unknown_keys[0]!r}")
 
 
 def _read_digest(value: object) -> str | None:

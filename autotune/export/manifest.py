@@ -162,8 +162,8 @@ def _describe_hosts(hosts: ExportedHosts) -> dict[str, Any]:
 
 def _list_readings(view: StudyView) -> Iterator[dict[str, Any]]:
     sides_by_trial = {
-        trial.number: label
-        for label, side in view.conclusion.sides.items()
+        trial.number: side_label
+        for side_label, side in view.conclusion.sides.items()
         for trial in side.repeats
         if trial.phase is Phase.CONFIRM
     }
@@ -177,5 +177,5 @@ def _list_readings(view: StudyView) -> Iterator[dict[str, Any]]:
         if side and isinstance(record, RecordedCall):
             yield {**origin_keys, **describe_command_call(record)}
         elif side and isinstance(record, RecordedReading) and record.purpose != WARM_UP_PURPOSE:
-            counts = {key: getattr(record, key) for key in COUNT_KEYS}
+            counts = {count_key: getattr(record, count_key) for count_key in COUNT_KEYS}
             yield {**origin_keys, **counts, "errors": dict(record.errors)}

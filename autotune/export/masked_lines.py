@@ -69,16 +69,16 @@ def find_masked_parts(hunk: Hunk) -> tuple[str, ...]:
     old_spans = [match.span() for match in PLACEHOLDER_PATTERN.finditer(removed_line)]
     new_spans = [match.span() for match in PLACEHOLDER_PATTERN.finditer(added_line)]
     masked_parts, part_start = list[str](), 0
-    for span_number, ((_, end), (_, new_end)) in enumerate(
+    for span_number, ((_, old_end), (_, new_end)) in enumerate(
         zip(old_spans, new_spans, strict=True), 1
     ):
         is_last = span_number == len(old_spans)
         if (
             is_last
-            or removed_line[end : old_spans[span_number][0]]
+            or removed_line[old_end : old_spans[span_number][0]]
             != added_line[new_end : new_spans[span_number][0]]
         ):
-            masked_parts.append(removed_line[old_spans[part_start][0] : end])
+            masked_parts.append(removed_line[old_spans[part_start][0] : old_end])
             part_start = span_number
     return tuple(masked_parts)
 

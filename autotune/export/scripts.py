@@ -72,7 +72,7 @@ def _group_checks(files: Iterable[HostFile]) -> list[tuple[list[int], tuple[str,
     for number, file in enumerate(files, 1):
         if file.check:
             numbers.setdefault(file.check, []).append(number)
-    return [(file_numbers, check) for check, file_numbers in numbers.items()]
+    return [(file_numbers, check_command) for check_command, file_numbers in numbers.items()]
 
 
 def export_patch(study: Study, trial: Trial, hosts: ExportedHosts) -> dict[str, bytes]:

@@ -119,40 +119,40 @@ def _is_safe_hunk(vocabulary: _Vocabulary, hunk: Hunk) -> bool:
         len(line) > MAX_LINE_LENGTH or not is_utf8(line) for line in lines
     ):
         return False
-    removed, added = hunk.removed, hunk.added
+    removed_lines, added_lines = hunk.removed, hunk.added
     # ``match_positions`` contains (i, j) if the first i removed lines and the first j added lines
     # differ only in settings.
     match_positions = {(0, 0)}
-    for removed_count in range(len(removed) + 1):
-        for added_count in range(len(added) + 1):
+    for removed_count in range(len(removed_lines) + 1):
+        for added_count in range(len(added_lines) + 1):
             if (
                 (
                     (removed_count - 1, added_count) in match_positions
-                    and _is_whole_setting(vocabulary, removed[removed_count - 1])
+                    and _is_whole_setting(vocabulary, removed_lines[removed_count - 1])
                 )
                 or (
                     (removed_count, added_count - 1) in match_positions
-                    and _is_whole_setting(vocabulary, added[added_count - 1])
+                    and _is_whole_setting(vocabulary, added_lines[added_count - 1])
                 )
                 or (
                     (removed_count - 1, added_count - 1) in match_positions
                     and _is_setting_exchange(
-                        vocabulary, removed[removed_count - 1], added[added_count - 1]
+                        vocabulary, removed_lines[removed_count - 1], added_lines[added_count - 1]
                     )
                 )
             ):
                 match_positions.add((removed_count, added_count))
-    return (len(removed), len(added)) in match_positions
+    return (len(removed_lines), len(added_lines)) in match_positions
 
 
 def _is_whole_setting(vocabulary: _Vocabulary, line: str) -> bool:
     """True if a line is exactly one setting: its name and values."""
-    text = line.removesuffix("\n").removesuffix("\r").strip(" \t")
-    if text in vocabulary.whole_lines:
+    line_text = line.removesuffix("\n").removesuffix("\r").strip(" \t")
+    if line_text in vocabulary.whole_lines:
         return True
-    tokens = [token for token in _split_tokens(text.removesuffix(";")) if not token.isspace()]
+    tokens = [token for token in _split_tokens(line_text.removesuffix(";")) if not token.isspace()]
     return (
-        _is_printable(text)
+        _is_printable(line_text)
         and ";" not in tokens
         and _strip_dashes(tokens[0]) in vocabulary.first_words
         and all(_is_known_token(vocabulary, token, vocabulary.words) for token in tokens)
@@ -191,8 +191,8 @@ def _keeps_masked_words(
         tokens[: _find_last_masked(tokens) + 1] for tokens in (old_tokens, new_tokens)
     ]
     return len(leading_tokens[0]) == len(leading_tokens[1]) and all(
-        old == new or (_is_value(vocabulary, old) and _is_value(vocabulary, new))
-        for old, new in zip(*leading_tokens, strict=True)
+        old == new_token or (_is_value(vocabulary, old) and _is_value(vocabulary, new_token))
+        for old, new_token in zip(*leading_tokens, strict=True)
     )
 
 

@@ -99,8 +99,8 @@ def can_run_commands(path: str) -> bool:
 
 def has_no_commands(content: bytes) -> bool:
     """True if a unit file sets only limits, and environment variables without paths."""
-    text = re.sub(r"\\\n[ \t]*", "", content.decode("utf-8", "replace"))
-    lines = [line.strip() for line in text.split("\n")]
+    joined_text = re.sub(r"\\\n[ \t]*", "", content.decode("utf-8", "replace"))
+    lines = [line.strip() for line in joined_text.split("\n")]
     return all(map(_has_no_command, lines))
 
 
@@ -118,9 +118,9 @@ def _is_safe_hunk(instance: ServiceInstance, hunk: Hunk) -> bool:
     }
 
     def is_known_option(word: str) -> bool:
-        option, sign, number = word.rpartition("=")
-        return _NUMBER_PATTERN.fullmatch(number) is not None and (
-            not sign or option in known_options
+        option, equals_sign, option_number = word.rpartition("=")
+        return _NUMBER_PATTERN.fullmatch(option_number) is not None and (
+            not equals_sign or option in known_options
         )
 
     return (
@@ -140,8 +140,8 @@ def _keeps_masked_words(hunk: Hunk) -> bool:
         [line for line in lines if find_placeholders(line)] for lines in (hunk.removed, hunk.added)
     ]
     return len(masked_lines[0]) == len(masked_lines[1]) and all(
-        _extends_words(_split_masked(old), _split_masked(new))
-        for old, new in zip(*masked_lines, strict=True)
+        _extends_words(_split_masked(old_line), _split_masked(new_line))
+        for old_line, new_line in zip(*masked_lines, strict=True)
     )
 
 
@@ -153,30 +153,30 @@ def _split_masked(line: str) -> tuple[str, ...]:
     """Return the name of a line's environment variable with its opening quote, and the value's
     words with each number replaced by 0.
     """
-    variable = _VARIABLE_PATTERN.fullmatch(line.strip())
-    if variable is None:
+    variable_match = _VARIABLE_PATTERN.fullmatch(line.strip())
+    if variable_match is None:
         return (line,)
     words = (
         word if find_placeholders(word) else re.sub(r"[0-9]+", "0", word)
-        for word in variable["value"].split()
+        for word in variable_match["value"].split()
     )
-    return (line.strip()[: variable.start("value")], *words)
+    return (line.strip()[: variable_match.start("value")], *words)
 
 
 def _is_setting(instance: ServiceInstance, line: str) -> bool:
     """True if a line sets a limit, or an environment variable that the service tunes or reads."""
-    text = line.strip()
-    if re.fullmatch(_LIMIT_PATTERN, text):
+    line_text = line.strip()
+    if re.fullmatch(_LIMIT_PATTERN, line_text):
         return True
-    adoption, variable = find_adoption(instance.service), _VARIABLE_PATTERN.fullmatch(text)
+    adoption, variable = find_adoption(instance.service), _VARIABLE_PATTERN.fullmatch(line_text)
     if adoption is None or variable is None:
         return False
     return adoption.visible.visible_variables.fullmatch(variable["name"]) is not None
 
 
 def _split_words(line: str) -> Iterable[str]:
-    variable = _VARIABLE_PATTERN.fullmatch(line.strip())
-    return variable["value"].split() if variable else ()
+    variable_match = _VARIABLE_PATTERN.fullmatch(line.strip())
+    return variable_match["value"].split() if variable_match else ()
 
 
 def _is_rendered(

@@ -88,11 +88,11 @@ def select_trial(study: Study, trial_name: str | None) -> Trial:
         return find_trial(study.state, trial_name)
     conclusion = find_conclusion(study.state)
     if conclusion.verdict != "improved" or conclusion.best is None:
-        status = (
+        study_status = (
             "is not finished" if study.state.verdict is None else f"ended {conclusion.verdict!r}"
         )
         raise AutotuneError(
-            f"study {study.name!r} {status} and has no proven winner",
+            f"study {study.name!r} {study_status} and has no proven winner",
             hint="use `--trial best` or a trial's number to export without claiming a gain",
         )
     return conclusion.best.trial
@@ -171,8 +171,8 @@ def _build_readme(
 ) -> bytes:
     view = build_study_view(study)
     sides = view.conclusion.sides
-    baseline, best = sides.get("baseline"), sides.get("best")
-    is_best_trial = best is not None and best.trial == trial
+    baseline, best_side = sides.get("baseline"), sides.get("best")
+    is_best_trial = best_side is not None and best_side.trial == trial
     declared_parameters = find_declared_parameters(study.target)
     return fill_template(
         "readme.md.j2",

@@ -33,8 +33,8 @@ def make_keys(plan: LabPlan) -> None:
     for host in plan.hosts:
         private_key = plan.names.get_machine_directory(host.name) / HOST_KEY_NAME
         _make_key(private_key, host.name)
-        (key_type, key) = read_public_key(private_key).split()[:2]
-        known_hosts_lines.append(f"{host.address},{host.name} {key_type} {key}\n")
+        (key_type, public_key) = read_public_key(private_key).split()[:2]
+        known_hosts_lines.append(f"{host.address},{host.name} {key_type} {public_key}\n")
     plan.names.known_hosts.write_text("".join(known_hosts_lines), encoding="ascii")
     plan.names.ssh_config.write_text(format_ssh_config(plan), encoding="utf-8")
 

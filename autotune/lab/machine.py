@@ -174,7 +174,7 @@ def list_cgroup_mounts(
     mount_pairs = [
         ("." if path == private_directory else path.name, str(path)) for path in tree_paths
     ]
-    return [word for pair in mount_pairs for word in pair]
+    return [mount_argument for mount_pair in mount_pairs for mount_argument in mount_pair]
 
 
 def _start_host(

@@ -53,7 +53,7 @@ def derive_hardware_address(lab_names: LabNames, host_number: int) -> str:
 
 def format_link_batch(plan: LabPlan, pids_by_host: Mapping[str, int]) -> str:
     """Return the ``ip -batch`` input that connects the namespaces of ``pids_by_host`` to the bridge."""
-    host_numbers = {host.name: number for number, host in enumerate(plan.hosts)}
+    host_numbers = {host.name: host_number for host_number, host in enumerate(plan.hosts)}
     batch_lines = []
     for host_name, pid in pids_by_host.items():
         link = plan.names.format_link_name(host_numbers[host_name])

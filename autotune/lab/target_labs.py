@@ -78,9 +78,9 @@ def start_target_lab(path: Path, directory: Path | None = None) -> StartedLab:
     references_lab_config = (
         ssh_config and (path.parent / Path(ssh_config).expanduser()).resolve() == lab.ssh_config
     )
-    running_before = {(host.name, host.pid) for host in hosts_before}
+    hosts_running_before = {(host.name, host.pid) for host in hosts_before}
     started_hosts = frozenset(
-        host.name for host in lab.hosts if (host.name, host.pid) not in running_before
+        host.name for host in lab.hosts if (host.name, host.pid) not in hosts_running_before
     )
     return StartedLab(
         lab,

@@ -85,15 +85,15 @@ class ReferenceAnswer:
         if not samples:
             raise ValueError("reference responses are missing")
         titles = {find_title(sample) for sample in samples}
-        endings = {find_ending(sample) for sample in samples}
-        sizes = [sample.size for sample in samples]
+        sample_endings = {find_ending(sample) for sample in samples}
+        sample_sizes = [sample.size for sample in samples]
         return cls(
             len(samples),
             frozenset(sample.status for sample in samples),
             frozenset(map(find_media_type, samples)),
-            (min(sizes), max(sizes)),
+            (min(sample_sizes), max(sample_sizes)),
             title=titles.pop() if len(titles) == 1 else None,
-            ending=endings.pop() if len(endings) == 1 else "",
+            ending=sample_endings.pop() if len(sample_endings) == 1 else "",
             markers=_find_common_markers(samples),
             is_error_like=any(find_error_sentence(sample.text) for sample in samples),
         )
@@ -115,11 +115,11 @@ def _list_differences(reference_answer: ReferenceAnswer, answer: ProbeAnswer) ->
         statuses = " or ".join(map(str, sorted(reference_answer.statuses)))
         yield f"status {answer.status} instead of {statuses}"
     if (media_type := find_media_type(answer)) not in reference_answer.media_types:
-        types = " or ".join(sorted(reference_answer.media_types)) or "none"
+        expected_media_types = " or ".join(sorted(reference_answer.media_types)) or "none"
         yield describe_difference(
             answer,
             reference_answer,
-            f"{_sanitize_text(media_type) or 'no media type'} instead of {types}",
+            f"{_sanitize_text(media_type) or 'no media type'} instead of {expected_media_types}",
         )
     if reference_answer.ending and reference_answer.ending != find_ending(answer):
         yield describe_difference(
@@ -178,13 +178,13 @@ def find_error(answer: ProbeAnswer) -> str | None:
 def _remove_tags(text: str) -> str:
     """Return a page without tags, scripts and styles, in linear time for any page."""
     pieces, last_end = list[str](), 0
-    start: int | None = None
+    script_start: int | None = None
     for tag in _SCRIPT_TAG_PATTERN.finditer(text):
         if not tag["end"]:
-            start = tag.start() if start is None else start
-        elif start is not None:
-            pieces += [text[last_end:start], " "]
-            last_end, start = tag.start(), None
+            script_start = tag.start() if script_start is None else script_start
+        elif script_start is not None:
+            pieces += [text[last_end:script_start], " "]
+            last_end, script_start = tag.start(), None
     return _TAG_PATTERN.sub(" ", "".join([*pieces, text[last_end:]]))
 
 
@@ -266,12 +266,12 @@ def format_size(size: float) -> str:
     return f"{size / 1000:.1f} KB" if size < 10_000 else f"{size / 1000:.0f} KB"
 
 
-def _format_size_range(sizes: tuple[int, int]) -> str:
-    low, high = map(format_size, sizes)
-    if low == high:
+def _format_size_range(size_range: tuple[int, int]) -> str:
+    low, high_text = map(format_size, size_range)
+    if low == high_text:
         return low
     low_number, _, unit = low.partition(" ")
-    return f"{low_number}–{high}" if high.endswith(f" {unit}") else f"{low}–{high}"
+    return f"{low_number}–{high_text}" if high_text.endswith(f" {unit}") else f"{low}–{high_text}"
 
 
 def _sanitize_text(text: str) -> str:
@@ -281,8 +281,8 @@ def _sanitize_text(text: str) -> str:
     return line if len(line) <= MAX_TITLE_LENGTH else f"{line[: MAX_TITLE_LENGTH - 1]}…"
 
 
-def _is_outside_range(size: float, sizes: tuple[int, int], factor: float) -> bool:
-    low, high = sizes
+def _is_outside_range(size: float, size_range: tuple[int, int], factor: float) -> bool:
+    low, high = size_range
     if factor > _NEAR_SIZE_FACTOR:
         return size < (low - _SIZE_SLACK_BYTES) / factor or size > high * factor + _SIZE_SLACK_BYTES
     return size < low / factor or size > high * factor
@@ -299,5 +299,5 @@ def _find_common_markers(samples: Iterable[ProbeAnswer]) -> tuple[str, ...]:
         for candidate in candidates
         if len(candidate) >= MIN_MARKERS and all(candidate in s.text for s in further_samples)
     ]
-    step = max(1, -(-len(common_markers) // MAX_MARKERS))
-    return tuple(common_markers[::step])
+    marker_step = max(1, -(-len(common_markers) // MAX_MARKERS))
+    return tuple(common_markers[::marker_step])

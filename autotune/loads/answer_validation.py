@@ -153,14 +153,14 @@ class AnswerValidator:
     def mean_read_bytes(self) -> float:
         """Return the mean number of bytes read per response, based on the largest size of each page."""
         max_bytes = WHOLE_BODY_BYTES if self.reads_whole_bodies else HEAD_BYTES
-        sizes = [
+        weighted_sizes = [
             (min(max_bytes, page.reference.size_range[1]), page.share)
             for page in self.pages
             if page.reference
         ]
-        total_share = sum(share for _, share in sizes)
+        total_share = sum(share for _, share in weighted_sizes)
         return (
-            max(1.0, sum(size * share for size, share in sizes) / total_share)
+            max(1.0, sum(body_size * share for body_size, share in weighted_sizes) / total_share)
             if total_share
             else 1.0
         )
@@ -224,13 +224,13 @@ class AnswerValidator:
                 wrong_answers.append((f"{page.name}: {reason}", answer))
             else:
                 right_answers.append(answer)
-        sizes = [answer.size for answer in right_answers]
+        right_sizes = [answer.size for answer in right_answers]
         return AnswerInspection(
             len(right_answers) + len(wrong_answers),
             len(wrong_answers),
             wrong_answers[0][0] if wrong_answers else "",
-            (min(sizes), max(sizes)) if sizes else None,
-            len(sizes),
+            (min(right_sizes), max(right_sizes)) if right_sizes else None,
+            len(right_sizes),
             sum(answer.size for _, answer in wrong_answers) / len(wrong_answers)
             if wrong_answers
             else None,
@@ -245,13 +245,13 @@ class AnswerValidator:
         ranges = [reference.size_range for reference in references if reference]
         if len(ranges) < len(references) or not ranges or inspection.sizes is None:
             return None
-        low, high = (*ranges, inspection.sizes)[0]
+        low_bound, high_bound = (*ranges, inspection.sizes)[0]
         for size_range in (*ranges, inspection.sizes):
-            low, high = min(low, size_range[0]), max(high, size_range[1])
+            low_bound, high_bound = min(low_bound, size_range[0]), max(high_bound, size_range[1])
         sample_count = inspection.right_size_count + sum(r.sample_count for r in references if r)
         return (
-            (low, high)
-            if high <= STABLE_SIZE_FACTOR * low and sample_count >= MIN_RIGHT_ANSWERS
+            (low_bound, high_bound)
+            if high_bound <= STABLE_SIZE_FACTOR * low_bound and sample_count >= MIN_RIGHT_ANSWERS
             else None
         )
 
@@ -274,8 +274,8 @@ class AnswerValidator:
             - known_errors
         )
         example = inspection.example or (pooled_inspection.example if wrong_count > 0 else "")
-        if sizes := self.find_right_size_range(inspection):
-            size_errors = count_wrong_sizes(result.sizes, sizes, inspection.wrong_size)
+        if right_sizes := self.find_right_size_range(inspection):
+            size_errors = count_wrong_sizes(result.sizes, right_sizes, inspection.wrong_size)
             if size_errors > max(0, wrong_count):
                 wrong_count = size_errors
                 example = (
@@ -299,19 +299,19 @@ def count_wrong_sizes(
     drift, so deviations below ``WRONG_SIZE_DEVIATION`` are ignored.
     """
     wrong_count = 0.0
-    low, high = right_sizes
-    for mean, count in sizes.items():
-        deviation_bytes = max(low - mean, mean - high)
+    low, high_bound = right_sizes
+    for mean_size, answer_count in sizes.items():
+        deviation_bytes = max(low - mean_size, mean_size - high_bound)
         if deviation_bytes <= WRONG_SIZE_DEVIATION * low:
             continue
-        default_deviation = low if mean < low else high
-        has_mean = wrong_mean_size is not None and (wrong_mean_size < low) == (mean < low)
+        default_deviation = low if mean_size < low else high_bound
+        has_mean = wrong_mean_size is not None and (wrong_mean_size < low) == (mean_size < low)
         widest_deviation = (
-            abs((wrong_mean_size or 0.0) - (low if mean < low else high))
+            abs((wrong_mean_size or 0.0) - (low if mean_size < low else high_bound))
             if has_mean
             else default_deviation
         )
-        wrong_count += count * min(1.0, deviation_bytes / max(1.0, widest_deviation))
+        wrong_count += answer_count * min(1.0, deviation_bytes / max(1.0, widest_deviation))
     return ceil(wrong_count)
 
 

@@ -130,9 +130,9 @@ class LoadResult:
     @property
     def is_consistent(self) -> bool:
         """True if every intended request is counted exactly once, and no figure is impossible."""
-        counts = (self.sent, *self.errors.values(), *self.histogram.values())
+        request_counts = (self.sent, *self.errors.values(), *self.histogram.values())
         return (
-            min(counts) >= 0
+            min(request_counts) >= 0
             and self.right_answers + self.error_count == self.intended < MAX_NUMBER
             and all(isfinite(at) and at >= 0 for at in (self.duration, *self.histogram))
         )
@@ -147,7 +147,7 @@ class LoadResult:
 
     def count_later_than(self, seconds: float) -> int:
         """Return the number of correct responses in bins that end after ``seconds``."""
-        return sum(n for edge, n in self.histogram.items() if edge > seconds + 1e-9)
+        return sum(n for bin_edge, n in self.histogram.items() if bin_edge > seconds + 1e-9)
 
     def as_exhausted_host(self) -> LoadResult | None:
         """Return the result as ``limited`` if the load host ran out of ports or open files, or else
@@ -189,11 +189,11 @@ class LoadResult:
         It is unknown which responses were wrong. The fastest responses are reclassified, so that
         quick errors never improve the measured latency.
         """
-        count = max(0, min(wrong_answers.count, self.right_answers))
+        wrong_count = max(0, min(wrong_answers.count, self.right_answers))
         return replace(
             self,
-            errors=dict(Counter(self.errors) + Counter({wrong_answers.kind: count})),
-            histogram=drop_fastest(self.histogram, count),
+            errors=dict(Counter(self.errors) + Counter({wrong_answers.kind: wrong_count})),
+            histogram=drop_fastest(self.histogram, wrong_count),
             looked_at=wrong_answers.inspected,
             wrong=wrong_answers.wrong,
             example=wrong_answers.example,
@@ -213,11 +213,11 @@ def find_last_line(output: str) -> str:
 def drop_fastest(histogram: Mapping[float, int], removed_count: int) -> dict[float, int]:
     """Return the histogram without its ``removed_count`` fastest responses."""
     remaining_bins = {}
-    for edge in sorted(histogram):
-        dropped_count = min(histogram[edge], removed_count)
+    for bin_edge in sorted(histogram):
+        dropped_count = min(histogram[bin_edge], removed_count)
         removed_count -= dropped_count
-        if histogram[edge] > dropped_count:
-            remaining_bins[edge] = histogram[edge] - dropped_count
+        if histogram[bin_edge] > dropped_count:
+            remaining_bins[bin_edge] = histogram[bin_edge] - dropped_count
     return remaining_bins
 
 
@@ -226,11 +226,11 @@ def sum_results(results: Iterable[LoadResult]) -> LoadResult:
     processes = list(results)
     errors: Counter[str] = Counter()
     histogram: Counter[float] = Counter()
-    sizes: Counter[float] = Counter()
+    count_by_size: Counter[float] = Counter()
     reasons: set[str] = set()
     for result in processes:
         errors.update(result.errors)
-        sizes.update(result.sizes)
+        count_by_size.update(result.sizes)
         histogram.update(result.histogram)
         reasons.update(result.limited.split("; ") if result.limited else ())
     return LoadResult(
@@ -241,7 +241,7 @@ def sum_results(results: Iterable[LoadResult]) -> LoadResult:
         duration=max((result.duration for result in processes), default=0.0),
         truncated=any(result.truncated for result in processes),
         limited="; ".join(sorted(reasons)) or None,
-        sizes=sizes,
+        sizes=count_by_size,
     )
 
 

@@ -128,9 +128,9 @@ def build_options(request: Request) -> Argv:
         raise AutotuneError("--closed needs GET requests over HTTP/1.1", hint="remove --closed")
     host_header = [("Host", request.authority)] if request.authority else []
     return tuple(
-        word
+        option_word
         for name, value in (*host_header, *request.headers)
-        for word in ("-H", f"{name}: {value}")
+        for option_word in ("-H", f"{name}: {value}")
     )
 
 
@@ -165,12 +165,12 @@ class AbGenerator(ClosedLoopGenerator):
         )  # fmt: skip
 
     def parse_output(self, output: str, clients: ClosedLoopClients) -> ClosedLoopCeiling:
-        counts = {name: parse_uint(count) for name, count in _COUNT_PATTERN.findall(output)}
+        count_by_name = {name: parse_uint(count) for name, count in _COUNT_PATTERN.findall(output)}
         duration_match = _DURATION_PATTERN.search(output)
-        if duration_match is None or "Complete requests" not in counts:
+        if duration_match is None or "Complete requests" not in count_by_name:
             return self.build_failure(output, clients)
         failure_match = _FAILURE_PATTERN.search(output)
-        error_counts = {"status": counts.get("Non-2xx responses", 0)}
+        error_counts = {"status": count_by_name.get("Non-2xx responses", 0)}
         if failure_match:
             # ab also counts broken connections as exceptions, but their requests are already counted.
             error_counts |= {
@@ -178,14 +178,14 @@ class AbGenerator(ClosedLoopGenerator):
                 "broken off": parse_uint(failure_match[2]),
             }
         percentiles = {
-            parse_decimal(at): parse_decimal(ms) / 1000
-            for at, ms in _PERCENTILE_LINE_PATTERN.findall(output)
+            parse_decimal(at): parse_decimal(percentile_milliseconds) / 1000
+            for at, percentile_milliseconds in _PERCENTILE_LINE_PATTERN.findall(output)
         }
         return ClosedLoopCeiling(
             clients.concurrency,
             parse_decimal(duration_match[1]),
-            counts["Complete requests"],
-            {kind: count for kind, count in error_counts.items() if count},
+            count_by_name["Complete requests"],
+            {error_kind: count for error_kind, count in error_counts.items() if count},
             {at: percentiles[at] for at in PERCENTILES if at in percentiles},
         )
 
@@ -275,9 +275,9 @@ class WrkGenerator(ClosedLoopGenerator):
             clients.concurrency,
             parse_decimal(total_match[2]) * UNIT_SECONDS[total_match[3]],
             parse_uint(total_match[1]),
-            {kind: count for kind, count in errors.items() if count},
+            {error_kind: error_count for error_kind, error_count in errors.items() if error_count},
             {
-                parse_decimal(at): parse_decimal(t) * UNIT_SECONDS[unit]
-                for at, t, unit in _PERCENTILE_PATTERN.findall(output)
+                parse_decimal(percentile): parse_decimal(t) * UNIT_SECONDS[latency_unit]
+                for percentile, t, latency_unit in _PERCENTILE_PATTERN.findall(output)
             },
         )

@@ -129,7 +129,7 @@ def build_request_details(request: Request) -> dict[str, Any]:
         "ca": tls.ca,
         "http": "2" if request.http2 else "",
     }
-    return {key: value for key, value in fields.items() if value}
+    return {field_name: value for field_name, value in fields.items() if value}
 
 
 def _parse_generator_output(output: str) -> dict[str, Any] | str:
@@ -142,26 +142,26 @@ def _parse_generator_output(output: str) -> dict[str, Any] | str:
             str(kind): _parse_count(n) for kind, n in (output_object.get("errors") or {}).items()
         }
         bins = output_object.get("latencies")
-        latencies = (
+        count_by_latency = (
             None if bins is None else {parse_decimal(at): _parse_count(n) for at, n in bins.items()}
         )
         late_count = _parse_count(output_object.get("late", 0))
         limit_reason = str(output_object["limited"]) if output_object.get("limited") else None
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         return f"{error!r} in {final_line[:120]!r}"
-    if latencies is None and "late" not in output_object:
+    if count_by_latency is None and "late" not in output_object:
         return "`latencies` or `late` is missing"
     counted_requests = sum(errors.values()) + (
-        late_count if latencies is None else sum(latencies.values())
+        late_count if count_by_latency is None else sum(count_by_latency.values())
     )
     if counted_requests > request_count or (
-        latencies is not None and counted_requests != request_count
+        count_by_latency is not None and counted_requests != request_count
     ):
         return f"responses and errors add up to {counted_requests}, not to {request_count} requests"
     return {
         "requests": request_count,
         "errors": errors,
-        "latencies": latencies,
+        "latencies": count_by_latency,
         "late": late_count,
         "limited": limit_reason,
     }

@@ -96,13 +96,13 @@ def draw_request_count(spec: LoadSpec) -> int:
     For few requests at a low rate, the number is drawn from the Poisson distribution, unless
     ``spec.seed`` requires repeatable arrivals.
     """
-    mean_count, max_requests = spec.rate * spec.seconds, spec.max_rate * spec.seconds
+    mean_request_count, max_requests = spec.rate * spec.seconds, spec.max_rate * spec.seconds
     max_count = max(1, floor(max_requests + 1e-9)) if isfinite(max_requests) else sys.maxsize
-    if mean_count >= FEW_REQUESTS or spec.rate >= SLOW_RATE or spec.seed is not None:
+    if mean_request_count >= FEW_REQUESTS or spec.rate >= SLOW_RATE or spec.seed is not None:
         return min(spec.request_count, max_count)
     random_source, count = random.SystemRandom(), 0
     arrival_time = random_source.expovariate(1.0)
-    while arrival_time < mean_count:
+    while arrival_time < mean_request_count:
         count, arrival_time = count + 1, arrival_time + random_source.expovariate(1.0)
     return max(1, min(count, max_count))
 
@@ -182,8 +182,8 @@ class HttperfOutput:
             return None
         errors: Counter[str] = Counter()
         for name, count in _ERROR_COUNT_PATTERN.findall(" ".join(error_lines)):
-            if kind := ERROR_KINDS.get(name):
-                errors[kind] += parse_uint(count)
+            if error_kind := ERROR_KINDS.get(name):
+                errors[error_kind] += parse_uint(count)
         if _NO_PORT_TEXT in output:
             errors[NO_PORT_ERROR] += errors.pop("other", 0)
         histogram, status = _HISTOGRAM_PATTERN.search(output), _STATUS_PATTERN.search(output)
@@ -265,10 +265,10 @@ class HttperfGenerator(LoadGenerator):
     def build_processes(
         self, request: Request, spec: LoadSpec, hosts: int = 1
     ) -> tuple[LoadProcess, ...]:
-        held_seconds = min(MIN_HELD_LIMITS * spec.latency_limit, spec.timeout)
+        connection_seconds = min(MIN_HELD_LIMITS * spec.latency_limit, spec.timeout)
         count = max(
             hosts,
-            ceil(spec.rate * held_seconds / self.limits.open_connections),
+            ceil(spec.rate * connection_seconds / self.limits.open_connections),
             ceil(spec.rate / self.limits.max_rate),
         )
         requests = draw_request_count(spec)
@@ -287,33 +287,33 @@ class HttperfGenerator(LoadGenerator):
         spec: LoadSpec,
         first_client: int,
         index: int,
-        count: int,
+        process_count: int,
         total_requests: int,
     ) -> LoadProcess:
-        rate = spec.rate / count
-        requests = total_requests // count + (index < total_requests % count)
+        rate = spec.rate / process_count
+        requests = total_requests // process_count + (index < total_requests % process_count)
         client = (first_client + index) % CLIENT_NUMBERS
         gap = compute_mean_gap(client, requests, rate)
         open_connections = self._count_open_connections(rate, spec)
-        span = (requests - 1) / rate
+        span_seconds = (requests - 1) / rate
         # one timeout to connect, and one for the response
-        bound_seconds = ceil(1.5 * span + 2 * spec.timeout + 2)
-        argv = build_command(request, spec, client, gap, open_connections, bound_seconds)
+        max_run_seconds = ceil(1.5 * span_seconds + 2 * spec.timeout + 2)
+        argv = build_command(request, spec, client, gap, open_connections, max_run_seconds)
         if steps := self._list_session_steps(request, client):
             session_log = "\n\n".join(map(format_session_line, steps)) + "\n"
             argv = with_input_file(argv, f"--wsesslog={requests},0,")
             return LoadProcess(
                 argv,
                 requests,
-                span,
-                bound_seconds + 1.0,
+                span_seconds,
+                max_run_seconds + 1.0,
                 open_connections,
                 input=session_log.encode(),
                 max_rate=rate,
             )
         argv = (*argv, "--uri", request.path, f"--num-conns={requests}", "--num-calls=1")
         plain_process = LoadProcess(
-            argv, requests, span, bound_seconds + 1.0, open_connections, max_rate=rate
+            argv, requests, span_seconds, max_run_seconds + 1.0, open_connections, max_rate=rate
         )
         if not self.uris:
             return plain_process
@@ -417,8 +417,8 @@ def build_result(
     statuses = {kind: n for kind, n in output.statuses.items() if kind not in status_classes}
     answer_count, wrong_count = sum(output.lifetimes.values()), sum(statuses.values())
     right_count = sum(n for kind, n in output.statuses.items() if kind in status_classes)
-    ok_count = min(right_count, max(0, answer_count - wrong_count))
-    missing_count = intended - ok_count - wrong_count - sum(errors.values())
+    ok_answer_count = min(right_count, max(0, answer_count - wrong_count))
+    missing_count = intended - ok_answer_count - wrong_count - sum(errors.values())
     for kind in ("reset", "other", "timeout"):
         # A complete response counts, even if its connection failed later.
         surplus_errors = min(max(0, -missing_count), errors[kind])
@@ -434,7 +434,7 @@ def build_result(
         intended=intended,
         sent=output.requests,
         errors={kind: n for kind, n in errors.items() if n},
-        histogram=drop_fastest(output.lifetimes, answer_count - ok_count),
+        histogram=drop_fastest(output.lifetimes, answer_count - ok_answer_count),
         duration=output.duration,
         sizes=find_mean_sizes(output, right_count),
     )
@@ -512,6 +512,6 @@ def _is_incomplete(
         return True
     if result.errors.get("fd-unavailable") and output.max_burst > process.open_connections / 2:
         return True
-    timed_out = result.errors.get("timeout", 0) > 0
-    longest_seconds = 2 * spec.timeout if timed_out else output.max_lifetime
+    has_timed_out = result.errors.get("timeout", 0) > 0
+    longest_seconds = 2 * spec.timeout if has_timed_out else output.max_lifetime
     return output.duration - longest_seconds > process.span_seconds / MIN_ACHIEVED_SHARE + 0.010

@@ -96,16 +96,16 @@ class SessionGenerator(LoadGenerator):
             held_seconds = kind.think_seconds + kind.request_count * min(
                 MIN_HELD_LIMITS * spec.latency_limit, spec.timeout
             )
-            count = max(hosts, ceil(rate * held_seconds / self.limits.open_connections))
+            process_count = max(hosts, ceil(rate * held_seconds / self.limits.open_connections))
             sessions = int(rate * spec.seconds + 1e-9)
-            count = min(
-                count, sessions
+            process_count = min(
+                process_count, sessions
             )  # leaves out a kind if no complete session fits into the reading
-            for index in range(count):
-                own_sessions = sessions // count + (index < sessions % count)
+            for index in range(process_count):
+                own_sessions = sessions // process_count + (index < sessions % process_count)
                 client = (first_client + len(processes)) % CLIENT_NUMBERS
                 processes.append(
-                    _build_process(request, spec, kind, client, own_sessions, rate / count)
+                    _build_process(request, spec, kind, client, own_sessions, rate / process_count)
                 )
         return tuple(processes)
 
@@ -135,18 +135,18 @@ def _build_process(
     request: Request, spec: LoadSpec, kind: SessionKind, client: int, sessions: int, rate: float
 ) -> SessionProcess:
     gap = compute_mean_gap(client, sessions, rate)
-    span = max(sessions - 1, 1) / rate
+    span_seconds = max(sessions - 1, 1) / rate
     longest_seconds = kind.think_seconds + kind.request_count * spec.timeout
     open_connections = PROCESS_LIMITS.open_connections
-    bound_seconds = ceil(1.5 * span + longest_seconds + 2 * spec.timeout + 2)
+    max_run_seconds = ceil(1.5 * span_seconds + longest_seconds + 2 * spec.timeout + 2)
     return SessionProcess(
         with_input_file(
-            build_command(request, spec, client, gap, open_connections, bound_seconds),
+            build_command(request, spec, client, gap, open_connections, max_run_seconds),
             f"--wsesslog={sessions},0,",
         ),
         sessions * kind.request_count,
-        span,
-        bound_seconds + 1.0,
+        span_seconds,
+        max_run_seconds + 1.0,
         open_connections,
         input=kind.session_log.encode(),
         kind=kind,
@@ -165,9 +165,9 @@ def _build_result(
     # The histogram also contains failed sessions that had at least one response.
     lifetimes = drop_fastest(output.lifetimes, sum(output.lifetimes.values()) - succeeded_sessions)
     histogram: Counter[float] = Counter()
-    for edge, sessions in lifetimes.items():
+    for bin_edge, sessions in lifetimes.items():
         # The upper edge of the bin for a request's mean latency, rounded to a microsecond.
-        call_seconds = round(max(0.001, edge - kind.think_seconds) / kind.request_count, 6)
+        call_seconds = round(max(0.001, bin_edge - kind.think_seconds) / kind.request_count, 6)
         histogram[call_seconds] += sessions * kind.request_count
     result = LoadResult(
         process.request_count, output.requests, {}, dict(histogram), output.duration

@@ -111,21 +111,21 @@ class K6Generator(LoadGenerator):
     def build_processes(
         self, request: Request, spec: LoadSpec, hosts: int = 1
     ) -> tuple[LoadProcess, ...]:
-        held_seconds = (
+        connection_seconds = (
             min(MIN_HELD_LIMITS * spec.latency_limit, spec.timeout)
             + self.longest_pause / self.requests_per_visit
         )
         count = max(
             hosts,
             ceil(spec.rate / self.limits.max_rate),
-            ceil(spec.rate * held_seconds / self.limits.open_connections),
+            ceil(spec.rate * connection_seconds / self.limits.open_connections),
         )
         # Round down, because no process may exceed its share of the rate.
         count = min(count, int(spec.rate * spec.seconds / self.requests_per_visit + 1e-9))
         if count < 1:
             return ()
         return tuple(
-            self._build_process(request, spec, spec.rate / count, held_seconds)
+            self._build_process(request, spec, spec.rate / count, connection_seconds)
             for _ in range(count)
         )
 
@@ -198,12 +198,12 @@ class K6Generator(LoadGenerator):
     ) -> LoadResult:
         try:
             summary = parse_json((split_lines(output.strip()) or [""])[-1])
-            counts = {name: parse_whole_count(n) for name, n in summary["counts"].items()}
+            count_by_name = {name: parse_whole_count(n) for name, n in summary["counts"].items()}
             lag_seconds = float(summary["lag"])
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             reason = f"k6 printed no result ({error!r}): {find_last_line(output)}"
             return LoadResult.build_unsent_result(process.request_count, reason)
-        result = _build_result(counts, spec, self._count_unsent(counts, process))
+        result = _build_result(count_by_name, spec, self._count_unsent(count_by_name, process))
         return result.as_exhausted_host() or _check_result(result, lag_seconds, process, spec)
 
     def _count_unsent(self, counts: Mapping[str, int], process: LoadProcess) -> int:
@@ -285,14 +285,14 @@ def list_bin_edges(spec: LoadSpec) -> list[float]:
     """Return the upper edges of latency bins in seconds. The latency limit is one of the edges, and
     the last edge exceeds every latency.
     """
-    edges_within = [
-        round(spec.latency_limit * step / BINS_WITHIN_LIMIT, 9)
-        for step in range(1, BINS_WITHIN_LIMIT)
+    edges_within_limit = [
+        round(spec.latency_limit * bin_number / BINS_WITHIN_LIMIT, 9)
+        for bin_number in range(1, BINS_WITHIN_LIMIT)
     ]
-    edges_beyond = [spec.latency_limit]
-    while edges_beyond[-1] < 2 * spec.timeout:
-        edges_beyond.append(round(edges_beyond[-1] * BIN_GROWTH_FACTOR, 9))
-    return [*edges_within, *edges_beyond]
+    edges_beyond_limit = [spec.latency_limit]
+    while edges_beyond_limit[-1] < 2 * spec.timeout:
+        edges_beyond_limit.append(round(edges_beyond_limit[-1] * BIN_GROWTH_FACTOR, 9))
+    return [*edges_within_limit, *edges_beyond_limit]
 
 
 def parse_whole_count(printed_number: object) -> int:

@@ -230,13 +230,13 @@ class K6ScriptGenerator(K6Generator):
 
     def _build_archive(self, scenario: str) -> bytes:
         """Return the script, its imports and the scenario as a tar archive."""
-        (main,), (script, _) = self._main_argument, self.files[0]
+        (main_path,), (script, _) = self._main_argument, self.files[0]
         text_by_path = {
             file_path: replace_imports(file_path, file_text) for file_path, file_text in self.files
         }
-        text_by_path[main] = _MAIN_TEMPLATE % (
-            _format_relative_import(script, main),
-            _format_relative_import(_MODULE_NAME, main),
+        text_by_path[main_path] = _MAIN_TEMPLATE % (
+            _format_relative_import(script, main_path),
+            _format_relative_import(_MODULE_NAME, main_path),
         )
         text_by_path[_MODULE_NAME] = scenario + read_source("k6_script.js")
         archive_buffer = io.BytesIO()
@@ -288,8 +288,8 @@ def _read_summary(output: str) -> Mapping[str, Any]:
 
 def has_uncounted_requests(summary: Mapping[str, Any]) -> bool:
     """True if k6 sent more requests than the script made through ``k6_script.js``."""
-    counts = summary["counts"]
-    return bool(counts.get("http_reqs", 0) > counts.get("spent", 0))
+    count_by_name = summary["counts"]
+    return bool(count_by_name.get("http_reqs", 0) > count_by_name.get("spent", 0))
 
 
 def has_late_requests(summary: Mapping[str, Any]) -> bool:
@@ -363,9 +363,9 @@ def replace_imports(script_name: str, script_text: str) -> str:
     """Return the text of a script that imports autotune's module instead of k6's modules."""
     if not script_name.endswith(SCRIPT_SUFFIXES):
         return script_text
-    location = _format_relative_import(_MODULE_NAME, script_name)
+    module_location = _format_relative_import(_MODULE_NAME, script_name)
     return _IMPORT_PATTERN.sub(
-        lambda m: f"{m[1]}{location}" if m[3] in COUNTED_MODULES else m[0], script_text
+        lambda m: f"{m[1]}{module_location}" if m[3] in COUNTED_MODULES else m[0], script_text
     )
 
 

@@ -36,8 +36,8 @@ def fit_kernel_values(current_values: Mapping[str, str | None]) -> dict[str, str
     new_values: dict[str, str] = {}
     port_range = (current_values.get(PORT_RANGE_KEY) or "").split()
     if len(port_range) == 2 and all(map(is_uint, port_range)):
-        low, high = min(int(port_range[0]), LOWEST_PORT), max(int(port_range[1]), HIGHEST_PORT)
-        new_values[PORT_RANGE_KEY] = f"{low} {high}"
+        low, high_port = min(int(port_range[0]), LOWEST_PORT), max(int(port_range[1]), HIGHEST_PORT)
+        new_values[PORT_RANGE_KEY] = f"{low} {high_port}"
     if current_values.get(PORT_REUSE_KEY) is not None:
         # the value 2, which is the default since Linux 4.19, covers only loopback
         new_values[PORT_REUSE_KEY] = "1"
@@ -132,10 +132,10 @@ def find_port_shortage(
     port_results = run_on_all(
         transports, lambda transport: transport.run(("cat", *PORT_FILES)).stdout
     )
-    rate, seconds = spec.rate / len(transports), spec.seconds + spec.ramp_seconds
+    rate, load_seconds = spec.rate / len(transports), spec.seconds + spec.ramp_seconds
     for host_name, port_text in port_results.unwrap().items():
         ports = ClientPorts.parse(port_text)
-        shortage = ports.find_shortage(rate, seconds, loopback=loopback) if ports else None
+        shortage = ports.find_shortage(rate, load_seconds, loopback=loopback) if ports else None
         if shortage:
             return replace(shortage, host=host_name)
     return None

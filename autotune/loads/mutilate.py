@@ -206,20 +206,20 @@ def parse_output(output: str, spec: LoadSpec) -> MutilateReading:
 def _parse_samples(
     summary_text: str, samples: str, spec: LoadSpec, intended_count: int
 ) -> MutilateReading | None:
-    total, misses = _TOTAL_PATTERN.search(summary_text), _MISSES_PATTERN.search(summary_text)
+    total_match, misses = _TOTAL_PATTERN.search(summary_text), _MISSES_PATTERN.search(summary_text)
     sample_rows = [line.split() for line in split_lines(samples) if line.strip()]
-    if total is None or misses is None or any(len(time) != 2 for time in sample_rows):
+    if total_match is None or misses is None or any(len(time) != 2 for time in sample_rows):
         return None
-    operations = parse_uint(total[1])
+    operations = parse_uint(total_match[1])
     late_set_share = _find_max_late_share(summary_text, "update", spec.latency_limit)
     get_latencies = [parse_decimal(micro) / 1e6 for _, micro in sample_rows]
     result = _build_result(
         operations, get_latencies, late_set_share, intended_count, spec, summary_text
     )
-    start_times = sorted(parse_decimal(start) for start, _ in sample_rows)
+    start_times = sorted(parse_decimal(start_text) for start_text, _ in sample_rows)
     return MutilateReading(
         _check_result(result, start_times, spec),
-        parse_decimal(total[2]),
+        parse_decimal(total_match[2]),
         operations,
         len(get_latencies),
         0 if "nan" in misses[1] else round(len(get_latencies) * parse_decimal(misses[1]) / 100),
@@ -255,12 +255,12 @@ def _build_result(
     histogram: Counter[float] = Counter(build_histogram(get_latencies, spec.latency_limit))
     if operations > len(get_latencies):
         untimed_count = operations - len(get_latencies)
-        share = max(
+        late_share = max(
             late_set_share,
             sum(n for e, n in histogram.items() if e > spec.latency_limit)
             / max(1, len(get_latencies)),
         )
-        late_count = min(untimed_count, ceil(share * untimed_count))
+        late_count = min(untimed_count, ceil(late_share * untimed_count))
         histogram[LATE_BIN_LIMITS * spec.latency_limit] += late_count
         histogram[spec.latency_limit] += untimed_count - late_count
     return LoadResult(
@@ -338,4 +338,4 @@ def find_failure_reason(last_line: str) -> str | None:
 
 
 def _repeat_option(option: str, option_values: Sequence[object]) -> Argv:
-    return tuple(word for value in option_values for word in (option, str(value)))
+    return tuple(command_word for value in option_values for command_word in (option, str(value)))

@@ -138,24 +138,24 @@ class OhaGenerator(LoadGenerator):
 
         oha accepts only whole requests/s, so the nearest allowed rate is used.
         """
-        held_seconds = min(MIN_HELD_LIMITS * spec.latency_limit, spec.timeout)
+        connection_seconds = min(MIN_HELD_LIMITS * spec.latency_limit, spec.timeout)
         connections = self.limits.open_connections
         count = max(
             hosts,
             ceil(spec.rate / self.limits.max_rate),
-            ceil(spec.rate * held_seconds / connections),
+            ceil(spec.rate * connection_seconds / connections),
         )
         nearest_rate = round(spec.rate)
         whole_rate = nearest_rate if nearest_rate <= spec.max_rate else int(spec.max_rate)
         count = min(count, whole_rate)
         rates = (whole_rate // count + (index < whole_rate % count) for index in range(count))
-        return tuple(self._build_process(request, spec, rate, held_seconds) for rate in rates)
+        return tuple(self._build_process(request, spec, rate, connection_seconds) for rate in rates)
 
     def _build_process(
-        self, request: Request, spec: LoadSpec, rate: int, held_seconds: float
+        self, request: Request, spec: LoadSpec, rate: int, connection_seconds: float
     ) -> LoadProcess:
         open_connections = min(
-            self.limits.open_connections, max(MIN_OPEN_CONNECTIONS, ceil(rate * held_seconds))
+            self.limits.open_connections, max(MIN_OPEN_CONNECTIONS, ceil(rate * connection_seconds))
         )
         stop_seconds = ceil(spec.seconds + 2 * spec.timeout + 2)
         argv = (
@@ -221,11 +221,11 @@ def build_options(request: Request) -> Argv:
 def count_failures(report: Mapping[str, Any]) -> dict[str, int]:
     """Return the number of requests without a response by kind, from oha's JSON output."""
     counts_by_kind: Counter[str] = Counter()
-    for message, count in report["errorDistribution"].items():
+    for message, failure_count in report["errorDistribution"].items():
         kind = next((kind for word, kind in _ERROR_KINDS if word in message.lower()), "other")
-        if not isinstance(count, int) or count < 0:
-            raise ValueError(f"{count!r} is not a valid count")
-        counts_by_kind[kind] += count
+        if not isinstance(failure_count, int) or failure_count < 0:
+            raise ValueError(f"{failure_count!r} is not a valid count")
+        counts_by_kind[kind] += failure_count
     return dict(counts_by_kind)
 
 
@@ -272,9 +272,9 @@ def _build_result(
     counted_answers = list(answers)[: max(0, process.request_count - sum(failure_counts.values()))]
     errors = Counter(failure_counts)
     right_answers = []
-    sizes: Counter[float] = Counter()
+    count_by_size: Counter[float] = Counter()
     for answer in counted_answers:
-        sizes[answer.size] += 1
+        count_by_size[answer.size] += 1
         if answer.status not in request.statuses:
             errors[f"{answer.status // 100}xx"] += 1
         elif request.expected_body is not None and answer.size != len(request.expected_body):
@@ -292,7 +292,7 @@ def _build_result(
         errors=sort_counts(errors),
         histogram=build_histogram(right_answers, spec.latency_limit),
         duration=max((answer.ended_at for answer in counted_answers), default=spec.seconds),
-        sizes=sizes if len(right_answers) == len(counted_answers) else {},
+        sizes=count_by_size if len(right_answers) == len(counted_answers) else {},
     )
 
 
@@ -330,7 +330,7 @@ def _count_max_in_flight(answers: Sequence[OhaAnswer]) -> int:
         [(a.sent_at, 1) for a in answers] + [(a.ended_at, -1) for a in answers]
     )
     max_in_flight = in_flight = 0
-    for _, step in in_flight_changes:
-        in_flight += step
+    for _, in_flight_change in in_flight_changes:
+        in_flight += in_flight_change
         max_in_flight = max(max_in_flight, in_flight)
     return max_in_flight

@@ -186,8 +186,8 @@ def parse_answers(
 
 def _parse_sections(command_result: CommandResult, request_count: int) -> list[ProbeAnswer | None]:
     directory = command_result.stdout.partition("\n")[0]
-    mark = rf"\n<autotune (?:bodies|ends|errors) {re.escape(directory)}>\n"
-    sections = re.split(mark, command_result.stdout)
+    section_mark = rf"\n<autotune (?:bodies|ends|errors) {re.escape(directory)}>\n"
+    sections = re.split(section_mark, command_result.stdout)
     if command_result.returncode in MISSING_STATUSES or len(sections) != 4:
         raise LoadError(
             f"curl did not run on the load host: {command_result.error_text[:200] or 'no output'}",
@@ -200,21 +200,21 @@ def _parse_sections(command_result: CommandResult, request_count: int) -> list[P
             f"the load host needs curl 7.84 or newer: {sections[3].strip()[:200]}",
             hint=f"run `sudo apt-get install {CURL_PACKAGE}` there",
         )
-    heads, tails = _parse_files(directory, sections[1]), _parse_files(directory, sections[2])
+    body_heads, tails = _parse_files(directory, sections[1]), _parse_files(directory, sections[2])
     answers: list[ProbeAnswer | None] = [None] * request_count
-    for index, status, exit_code, size, seconds, headers in answer_fields:
+    for index, status, exit_code, body_size, answer_seconds, headers in answer_fields:
         file_name = f"body.{index}"
         if int(exit_code) != 0 or int(index) >= request_count:
             continue
-        body_text = heads.get(file_name, "") + (
+        body_text = body_heads.get(file_name, "") + (
             ELISION_MARK + tails[file_name] if file_name in tails else ""
         )
         answers[int(index)] = ProbeAnswer(
             parse_uint(status),
-            parse_uint(size),
+            parse_uint(body_size),
             body_text,
             _parse_headers(headers),
-            parse_decimal(seconds),
+            parse_decimal(answer_seconds),
         )
     return answers
 
@@ -223,9 +223,9 @@ def _parse_files(directory: str, output: str) -> dict[str, str]:
     """Return the contents of files by name, from the output of ``head -v`` and ``tail -v`` for
     several files.
     """
-    title = re.compile(rf"(?:^|\n)==> {re.escape(directory)}/(body\.\d{{5}}) <==\n")
-    pieces = title.split(output)
-    return dict(zip(pieces[1::2], pieces[2::2], strict=True))
+    title_pattern = re.compile(rf"(?:^|\n)==> {re.escape(directory)}/(body\.\d{{5}}) <==\n")
+    output_pieces = title_pattern.split(output)
+    return dict(zip(output_pieces[1::2], output_pieces[2::2], strict=True))
 
 
 def _parse_headers(header_json: str) -> dict[str, str]:
@@ -236,7 +236,7 @@ def _parse_headers(header_json: str) -> dict[str, str]:
     if not isinstance(headers, dict):
         return {}
     return {
-        str(name).lower(): ", ".join(map(str, values))
-        for name, values in headers.items()
-        if isinstance(values, list)
+        str(name).lower(): ", ".join(map(str, header_values))
+        for name, header_values in headers.items()
+        if isinstance(header_values, list)
     }

@@ -134,10 +134,10 @@ def _plan_sample(
     if validator is None:
         has_body = bool(request.expected_body)
         validator = AnswerValidator.for_exact_body(request) if has_body else AnswerValidator(())
-    count = validator.count_probes(spec)
-    if not count:
+    probe_count = validator.count_probes(spec)
+    if not probe_count:
         return None
-    pages = validator.choose_pages(count, secrets.randbelow(MAX_SEEDS))
+    pages = validator.choose_pages(probe_count, secrets.randbelow(MAX_SEEDS))
     command = build_inspection_command(validator, pages, request, spec)
     return AnswerSample(validator, pages, command, earlier_inspection)
 
@@ -217,14 +217,14 @@ class _LoadRun:
         fewer requests than entries, some entries get no requests.
         """
         entry_requests = self.request.per_endpoint()[: max(1, int(spec.rate * spec.seconds))]
-        hosts, count = itertools.cycle(self.transports), len(entry_requests)
+        hosts, entry_count = itertools.cycle(self.transports), len(entry_requests)
         shares: list[_LoadShare] = []
         for index, entry_request in enumerate(entry_requests):
             share_spec = replace(
                 spec,
-                rate=spec.rate / count,
-                max_rate=spec.max_rate / count,
-                seed=None if spec.seed is None else spec.seed * count + index,
+                rate=spec.rate / entry_count,
+                max_rate=spec.max_rate / entry_count,
+                seed=None if spec.seed is None else spec.seed * entry_count + index,
             )
             for process in self.load.build_processes(
                 entry_request, share_spec, len(self.transports)

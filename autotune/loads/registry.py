@@ -77,25 +77,25 @@ def find_generator(target_file: TargetFile) -> LoadGenerator:
         hint = f"load: {{generator: {' or '.join(generator_names)}}}"
         reason = f"{load.name} supports only HTTP/1.1"
         raise target_file.document.build_error(["load", "http"], reason, hint=hint)
-    for key, reader in REQUEST_READERS.items():
-        if path := getattr(target_file.target.load, key):
-            with _locate_errors(target_file, key, path):
+    for load_key, reader in REQUEST_READERS.items():
+        if path := getattr(target_file.target.load, load_key):
+            with _locate_errors(target_file, load_key, path):
                 visits = reader(_resolve_path(target_file, path))
-                return _with_visits(target_file, load, key, visits)
+                return _with_visits(target_file, load, load_key, visits)
     return load
 
 
 def _with_visits(
-    target_file: TargetFile, load: LoadGenerator, key: str, visits: tuple[WeightedVisit, ...]
+    target_file: TargetFile, load: LoadGenerator, load_key: str, visits: tuple[WeightedVisit, ...]
 ) -> LoadGenerator:
     """Return the generator with the visits from a file. Raises UnusableWorkload and TargetError."""
     if isinstance(load, HttperfGenerator) and any(len(visit.session_steps) > 1 for visit in visits):
-        _check_sessions(target_file, key)
+        _check_sessions(target_file, load_key)
         load = SessionGenerator()
     return load.with_visits(visits)
 
 
-def _check_sessions(target_file: TargetFile, key: str) -> None:
+def _check_sessions(target_file: TargetFile, load_key: str) -> None:
     """Raise TargetError if the load uses TLS.
 
     On an open connection, httperf does not read the rest of a long TLS record. httperf then counts a
@@ -104,7 +104,7 @@ def _check_sessions(target_file: TargetFile, key: str) -> None:
     if target_file.target.load.uses_tls:
         reason = "httperf cannot read long responses over TLS in sessions"
         raise target_file.document.build_error(
-            ["load", key], reason, hint="load: {generator: k6, requests: FILE}"
+            ["load", load_key], reason, hint="load: {generator: k6, requests: FILE}"
         )
 
 
@@ -127,15 +127,15 @@ def _resolve_path(target_file: TargetFile, path: str) -> Path:
 
 
 @contextmanager
-def _locate_errors(target_file: TargetFile, key: str, path: str) -> Iterator[None]:
+def _locate_errors(target_file: TargetFile, load_key: str, path: str) -> Iterator[None]:
     """Report an error in a file at the position in the target that names the file."""
     try:
         yield
     except OSError as error:
         reason = f"cannot read {path}: {error.strerror}"
-        raise target_file.document.build_error(["load", key], reason) from error
+        raise target_file.document.build_error(["load", load_key], reason) from error
     except ValueError as error:
-        raise target_file.document.build_error(["load", key], f"{path}: {error}") from error
+        raise target_file.document.build_error(["load", load_key], f"{path}: {error}") from error
 
 
 def _build_custom_generator(target_file: TargetFile, command: tuple[str, ...]) -> LoadGenerator:

@@ -54,13 +54,13 @@ def read_host_clock(transport: Transport, now: Callable[[], float] = time.monoto
         time_before = now()
         date_result = transport.run(_CLOCK_COMMAND, timeout=10.0)
         time_after = now()
-        nanoseconds = date_result.stdout.strip()
-        if not is_uint(nanoseconds):
+        host_nanoseconds = date_result.stdout.strip()
+        if not is_uint(host_nanoseconds):
             raise AutotuneError(
                 f"cannot read the clock of {transport.name}: {date_result.error_text[:200]}",
                 hint="install GNU coreutils there: `date +%s%N` must print nanoseconds",
             )
-        offset = int(nanoseconds) / 1e9 - (time_before + time_after) / 2
+        offset = int(host_nanoseconds) / 1e9 - (time_before + time_after) / 2
         clocks.append(HostClock(offset, (time_after - time_before) / 2))
     return min(clocks, key=lambda clock: clock.error_seconds)
 

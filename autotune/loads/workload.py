@@ -101,11 +101,11 @@ def _parse_step(line: str) -> SessionStep:
     )
 
 
-def _unquote(word: str) -> str:
+def _unquote(quoted_text: str) -> str:
     """Return a word of a session log without its quotes and escapes."""
-    if word[:1] not in ("'", '"'):
-        return word
-    return re.sub(r"\\(.)", lambda match: "\n" if match[1] == "n" else match[1], word[1:-1])
+    if quoted_text[:1] not in ("'", '"'):
+        return quoted_text
+    return re.sub(r"\\(.)", lambda match: "\n" if match[1] == "n" else match[1], quoted_text[1:-1])
 
 
 def group_sessions(visits: Sequence[WeightedVisit]) -> tuple[SessionKind, ...]:
@@ -123,8 +123,8 @@ def group_sessions(visits: Sequence[WeightedVisit]) -> tuple[SessionKind, ...]:
         )
     check_pauses(visits)
     kinds = [
-        SessionKind(calls, think, len(sessions), "\n\n".join(sessions) + "\n")
-        for (calls, think), sessions in session_texts.items()
+        SessionKind(calls, pause_seconds, len(sessions), "\n\n".join(sessions) + "\n")
+        for (calls, pause_seconds), sessions in session_texts.items()
     ]
     return tuple(sorted(kinds, key=lambda kind: -kind.session_count))
 

@@ -94,16 +94,16 @@ def _build_unusable(reason: object) -> BenchmarkAnswer:
 
 
 def _build_value(result_object: dict[str, Any]) -> BenchmarkAnswer:
-    value, sd = _parse_number(result_object["value"]), _parse_number(result_object.get("sd"))
+    value, value_sd = _parse_number(result_object["value"]), _parse_number(result_object.get("sd"))
     if value is None:
         return BenchmarkFault(
             f'"value" is not a finite number: {_shorten_text(json.dumps(result_object["value"]))}'
         )
-    if result_object.get("sd") is not None and (sd is None or sd < 0):
+    if result_object.get("sd") is not None and (value_sd is None or value_sd < 0):
         return BenchmarkFault(
             f'"sd" is not a number of 0 or more: {_shorten_text(json.dumps(result_object["sd"]))}'
         )
-    return BenchmarkValue(value, sd)
+    return BenchmarkValue(value, value_sd)
 
 
 def _parse_number(value: object) -> float | None:
@@ -251,9 +251,9 @@ def _wait_until_ended(pid: int, seconds: float) -> bool:
         os.close(process_handle)
 
 
-def _signal_group(group: int, sent_signal: signal.Signals) -> None:
+def _signal_group(process_group: int, sent_signal: signal.Signals) -> None:
     try:
-        os.killpg(group, sent_signal)
+        os.killpg(process_group, sent_signal)
     except ProcessLookupError:
         return
 

@@ -282,13 +282,13 @@ class PeakSearch:
         if not failed_rates:
             return self._next_higher_log_rate(passed_rates)
         if not passed_rates:
-            step_down = _LOG_STEP_DOWN * 2.0 ** (len(failed_rates) - 1)
+            log_step_down = _LOG_STEP_DOWN * 2.0 ** (len(failed_rates) - 1)
             if self.summary.unmeetable_probability > 0.3:
-                step_down = max(step_down, _MAX_STEP_DOWN)
+                log_step_down = max(log_step_down, _MAX_STEP_DOWN)
             lowest_failure = log(min(failed_rates))
             lower_log_rate = max(
-                min(median_log_rate, lowest_failure - step_down),
-                lowest_failure - max(step_down, _MAX_STEP_DOWN),
+                min(median_log_rate, lowest_failure - log_step_down),
+                lowest_failure - max(log_step_down, _MAX_STEP_DOWN),
             )
             return max(lower_log_rate, log(self.limits.min_rate))
         log_gap = log(min(failed_rates) / max(passed_rates))
@@ -396,14 +396,14 @@ class PeakSearch:
         failed_rates = self.failed_rates
         if self.passed_rates or len(failed_rates) < 3:
             return False
-        deep_rate = max(self.limits.min_rate * 1.01, failed_rates[0] / _UNMEETABLE_RATE_RATIO)
+        low_enough_rate = max(self.limits.min_rate * 1.01, failed_rates[0] / _UNMEETABLE_RATE_RATIO)
         meetable_probability = self.summary.probability_above(
             Estimate.from_value(self.limits.min_rate)
         )
         unmeetable_probability = (
             1.0 - (1.0 - self.summary.unmeetable_probability) * meetable_probability
         )
-        return unmeetable_probability > 0.95 and min(failed_rates) <= deep_rate
+        return unmeetable_probability > 0.95 and min(failed_rates) <= low_enough_rate
 
     def _is_generator_limited(self) -> bool:
         if self.max_useful_rate <= self.limits.min_rate:
@@ -449,21 +449,21 @@ class PeakSearch:
         variances = (
             np.square(NOISE_SDS)[:, None] + np.minimum(reading_sds, _MAX_READING_SD)[None, :] ** 2
         )
-        weights = self.summary.noise_weights
-        reading_sd = float(np.sum(weights * np.sqrt(variances)) / weights.sum())
+        noise_weights = self.summary.noise_weights
+        reading_sd = float(np.sum(noise_weights * np.sqrt(variances)) / noise_weights.sum())
         return self.summary.sd <= max(self.target_sd, _SETTLED_SD_RATIO * reading_sd)
 
     def _is_stalled(self) -> bool:
-        stalled_after = self.limits.max_stalled_readings
+        stall_reading_count = self.limits.max_stalled_readings
         if (
-            not stalled_after
+            not stall_reading_count
             or not self.passed_rates
             or not self.failed_rates
-            or len(self.sd_history) <= stalled_after
+            or len(self.sd_history) <= stall_reading_count
         ):
             return False
         return (
-            _STALLED_SD_RATIO * self.sd_history[-1 - stalled_after]
+            _STALLED_SD_RATIO * self.sd_history[-1 - stall_reading_count]
             <= self.sd_history[-1]
             <= _NEAR_TARGET_RATIO * self.target_sd
         )
@@ -549,21 +549,21 @@ def _convert_incumbent(incumbent: Capacity | Estimate | float | None) -> Estimat
 
 
 def _build_capacity(search: PeakSearch, verdict: CapacityVerdict) -> Capacity:
-    low, peak, high = (exp(search.summary.quantile(q)) for q in (0.05, 0.5, 0.95))
-    sd = search.summary.sd
+    interval_low, peak, interval_high = (exp(search.summary.quantile(q)) for q in (0.05, 0.5, 0.95))
+    peak_sd = search.summary.sd
     limit = None
     if verdict in ("measured", "rough", "unsettled") and search.is_peak_beyond_load:
         verdict = "limited"  # a rate that was never offered is not a capacity
     if verdict == "limited":
         peak, limit = max(search.passed_rates, default=0.0), search.limit_reason
-        low, high = peak, max(peak, high)
+        interval_low, interval_high = peak, max(peak, interval_high)
     if verdict == "unmeetable":
-        low, peak, high, sd = 0.0, 0.0, min(search.failed_rates), 0.0
+        interval_low, peak, interval_high, peak_sd = 0.0, 0.0, min(search.failed_rates), 0.0
     return Capacity(
         peak=peak,
-        low=low,
-        high=high,
-        sd=sd,
+        low=interval_low,
+        high=interval_high,
+        sd=peak_sd,
         verdict=verdict,
         readings=search.readings,
         load_seconds=search.load_seconds,

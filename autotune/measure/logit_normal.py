@@ -31,16 +31,16 @@ def solve_mean_logit(fraction: Array, logit_sd: Array) -> Array:
     """
     fraction_logits = np.log(fraction) - np.log1p(-fraction)
     logits_by_spread = np.array(
-        [np.interp(fraction_logits, means, _MEAN_GRID) for means in _tabulate_means()]
+        [np.interp(fraction_logits, mean_logits, _MEAN_GRID) for mean_logits in _tabulate_means()]
     )
     grid_position = np.interp(logit_sd, _SD_GRID, np.arange(_SD_GRID.size))
     low_index = np.minimum(grid_position.astype(int), _SD_GRID.size - 2)
     index_fraction = grid_position - low_index
-    below, above = (
+    lower_logits, upper_logits = (
         np.take_along_axis(logits_by_spread, row[None], axis=0)[0]
         for row in (low_index, low_index + 1)
     )
-    return np.asarray((1.0 - index_fraction) * below + index_fraction * above)
+    return np.asarray((1.0 - index_fraction) * lower_logits + index_fraction * upper_logits)
 
 
 def compute_count_likelihood(
@@ -56,16 +56,16 @@ def compute_count_likelihood(
     """
     from scipy.special import ndtr, polygamma, psi
 
-    bad, good = violations, intended - violations
-    if min(bad, good) < 0.5:
-        signed_centre = mean_logit if bad < 0.5 else -mean_logit
+    bad_count, good_count = violations, intended - violations
+    if min(bad_count, good_count) < 0.5:
+        signed_centre = mean_logit if bad_count < 0.5 else -mean_logit
         score = -signed_centre - log(intended) - _EULER_GAMMA
         return np.asarray(ndtr(score / np.sqrt(logit_sd**2 + _GUMBEL_VARIANCE)))
-    bad, good = max(bad, 1.0), max(good, 1.0)
-    variance = logit_sd**2 + polygamma(1, bad) + polygamma(1, good)
-    score = psi(bad) - psi(good) - mean_logit
+    bad_count, good_count = max(bad_count, 1.0), max(good_count, 1.0)
+    variance = logit_sd**2 + polygamma(1, bad_count) + polygamma(1, good_count)
+    score = psi(bad_count) - psi(good_count) - mean_logit
     density = np.exp(-0.5 * score**2 / variance) / np.sqrt(2.0 * pi * variance)
-    return np.asarray(intended / (bad * good) * density)
+    return np.asarray(intended / (bad_count * good_count) * density)
 
 
 def compute_exceedance_probability(share: float, mean_logit: Array, logit_sd: Array) -> Array:
@@ -83,5 +83,5 @@ def _tabulate_means() -> Array:
     """
     nodes, weights = np.polynomial.hermite_e.hermegauss(40)
     logits = _MEAN_GRID[None, :, None] + _SD_GRID[:, None, None] * nodes
-    bad, good = ((1.0 / (1.0 + np.exp(sign * logits))) @ weights for sign in (-1.0, 1.0))
-    return np.asarray(np.log(bad) - np.log(good))
+    bad_means, good = ((1.0 / (1.0 + np.exp(sign * logits))) @ weights for sign in (-1.0, 1.0))
+    return np.asarray(np.log(bad_means) - np.log(good))

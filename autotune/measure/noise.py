@@ -56,8 +56,8 @@ def build_prior_noise_weights() -> Array:
     interval. Student's t interval is correct for any noise level (Jeffreys 1961).
     """
     score = (np.log(NOISE_SDS) - np.log(_PRIOR_NOISE_SD)) / np.log(_PRIOR_NOISE_FACTOR)
-    weights = np.exp(-0.5 * score**2)
-    return np.asarray(weights / weights.sum())
+    noise_weights = np.exp(-0.5 * score**2)
+    return np.asarray(noise_weights / noise_weights.sum())
 
 
 @dataclass(frozen=True)

@@ -96,8 +96,8 @@ class ObjectiveScale:
         )
 
 
-def _sinh_bounded(x: float) -> float:
-    return sinh(max(-_MAX_EXPONENT, min(_MAX_EXPONENT, x)))
+def _sinh_bounded(unbounded_value: float) -> float:
+    return sinh(max(-_MAX_EXPONENT, min(_MAX_EXPONENT, unbounded_value)))
 
 
 # Assumed scatter before any value is repeated, as on a dedicated machine. Measured scatter soon
@@ -112,11 +112,11 @@ def pool_sd(log_scores_by_configuration: Iterable[Sequence[float]]) -> float:
     one configuration.
     """
     degrees_of_freedom, squared_differences = 0, 0.0
-    for group in log_scores_by_configuration:
-        if len(group) > 1:
-            mean = sum(group) / len(group)
-            squared_differences += sum((item - mean) ** 2 for item in group)
-            degrees_of_freedom += len(group) - 1
+    for log_scores in log_scores_by_configuration:
+        if len(log_scores) > 1:
+            mean_log_score = sum(log_scores) / len(log_scores)
+            squared_differences += sum((item - mean_log_score) ** 2 for item in log_scores)
+            degrees_of_freedom += len(log_scores) - 1
     if degrees_of_freedom >= 2 and squared_differences < degrees_of_freedom * EXACT_SD**2:
         return EXACT_SD
     return sqrt(

@@ -151,8 +151,8 @@ def build_prior_shape_weights(log_peaks: Array, latency_limit: float) -> Array:
         latency_limit * slope_factors[:, None] * np.exp(log_peaks)[None, :], _MIN_SLOPE, _MAX_SLOPE
     )
     z_scores = (np.log(slopes)[:, None] - np.log(expected_slopes)) / _LOG_SLOPE_SD
-    weights = _PRIOR_WEIGHTS[:, None] * (np.exp(-0.5 * z_scores**2) + _MIN_SHAPE_WEIGHT)
-    return np.asarray(weights / weights.sum(axis=0))
+    shape_weights = _PRIOR_WEIGHTS[:, None] * (np.exp(-0.5 * z_scores**2) + _MIN_SHAPE_WEIGHT)
+    return np.asarray(shape_weights / shape_weights.sum(axis=0))
 
 
 @dataclass(frozen=True, eq=False)  # compared by identity, as a cache key

@@ -47,15 +47,15 @@ def compute_shape_likelihood(
     # prior density of the fraction f: 2.5 f**1.5
     failing_weight = 2.5 * uniform_weight * ((violations + 0.5) * uniform_weight) ** 1.5
     overload_weights, beta_table = _build_independent_terms(expected_onset)
-    if (gradual := expected_onset.gradual_onset) is None:
+    if (gradual_onset := expected_onset.gradual_onset) is None:
         fitted_likelihood = _compute_beta_binomial(violations, intended, beta_table)
     else:
         fitted_likelihood = np.empty_like(overload_weights)
-        fitted_likelihood[~gradual.shapes] = _compute_beta_binomial(
+        fitted_likelihood[~gradual_onset.shapes] = _compute_beta_binomial(
             violations, intended, beta_table
         )
-        fitted_likelihood[gradual.shapes] = logit_normal.compute_count_likelihood(
-            violations, intended, gradual.mean_logit, gradual.logit_sd
+        fitted_likelihood[gradual_onset.shapes] = logit_normal.compute_count_likelihood(
+            violations, intended, gradual_onset.mean_logit, gradual_onset.logit_sd
         )
     fitted_likelihood = (
         1.0 - overload_weights
@@ -103,9 +103,9 @@ def _compute_exceedance_probability(share: float, expected_onset: onset.Onset) -
     )
     probability_within = betainc(weight * fraction, weight * (1.0 - fraction), share)
     probability_beyond = np.where(np.isnan(probability_within), 0.0, 1.0 - probability_within)
-    if (gradual := expected_onset.gradual_onset) is not None:
-        probability_beyond[gradual.shapes] = logit_normal.compute_exceedance_probability(
-            share, gradual.mean_logit, gradual.logit_sd
+    if (gradual_onset := expected_onset.gradual_onset) is not None:
+        probability_beyond[gradual_onset.shapes] = logit_normal.compute_exceedance_probability(
+            share, gradual_onset.mean_logit, gradual_onset.logit_sd
         )
     return np.asarray(probability_beyond)
 
@@ -123,8 +123,8 @@ def _build_beta_table(fraction: Array, correlation: Array) -> _BetaTable:
 
     fraction = np.clip(fraction, _FRACTION_MARGIN, 1.0 - _FRACTION_MARGIN)
     weight = 1.0 / np.clip(correlation, _FRACTION_MARGIN, 1.0 - _FRACTION_MARGIN) - 1.0
-    bad, good = weight * fraction, weight * (1.0 - fraction)
-    return _BetaTable(bad, good, betaln(bad, good))
+    bad_weight, good_weight = weight * fraction, weight * (1.0 - fraction)
+    return _BetaTable(bad_weight, good_weight, betaln(bad_weight, good_weight))
 
 
 @lru_cache(maxsize=32)  # a search uses few different reading lengths
@@ -210,20 +210,20 @@ def select_worst_counts(reading: Reading, slo: Slo) -> ViolationCounts:
 
 
 def _compute_truncated_likelihoods(
-    counts: ViolationCounts, expected_onset: onset.Onset
+    violation_counts: ViolationCounts, expected_onset: onset.Onset
 ) -> tuple[Array, Array]:
     """Return the likelihoods of a truncated reading: first for servers without a peak, then for servers
     with a peak. A truncated reading failed, even if it contains few violations.
     """
-    min_violations = min(3.0 * counts.allowed_share, 0.5) * counts.intended
-    violations = max(counts.violations, min_violations)
-    flat_fractions = np.minimum(onset.FLAT_FRACTIONS * counts.allowed_share, 1.0)
+    min_violations = min(3.0 * violation_counts.allowed_share, 0.5) * violation_counts.intended
+    violations = max(violation_counts.violations, min_violations)
+    flat_fractions = np.minimum(onset.FLAT_FRACTIONS * violation_counts.allowed_share, 1.0)
     likelihood = compute_bound_likelihood(
-        violations, counts.intended, expected_onset.violation_fraction
+        violations, violation_counts.intended, expected_onset.violation_fraction
     )
-    early_end_share = min(violations / counts.intended, _EARLY_END_SHARE)
+    early_end_share = min(violations / violation_counts.intended, _EARLY_END_SHARE)
     return (
-        compute_bound_likelihood(violations, counts.intended, flat_fractions),
+        compute_bound_likelihood(violations, violation_counts.intended, flat_fractions),
         np.maximum(likelihood, _compute_exceedance_probability(early_end_share, expected_onset)),
     )
 
@@ -260,9 +260,9 @@ class PeakPosterior:
         tails, so a few more readings suffice for a peak that is several times higher or lower.
         """
         steps_below = floor(log(expected_rate / lowest_rate) / LOG_RATE_STEP)
-        origin = log(expected_rate) - steps_below * LOG_RATE_STEP
-        size = steps_below + floor(log(highest_rate / expected_rate) / LOG_RATE_STEP) + 1
-        log_peaks = origin + LOG_RATE_STEP * np.arange(size, dtype=np.float64)
+        log_rate_origin = log(expected_rate) - steps_below * LOG_RATE_STEP
+        grid_size = steps_below + floor(log(highest_rate / expected_rate) / LOG_RATE_STEP) + 1
+        log_peaks = log_rate_origin + LOG_RATE_STEP * np.arange(grid_size, dtype=np.float64)
         density = np.full(log_peaks.size, 1.0 / log_peaks.size)
         if prior is not None:
             if prior.sd <= 0:
@@ -278,7 +278,7 @@ class PeakPosterior:
         flat_weights = np.full(
             onset.FLAT_FRACTIONS.size, log(_UNMEETABLE_PRIOR / onset.FLAT_FRACTIONS.size)
         )
-        return cls(origin, peak_weights, flat_weights, np.log(noise.build_steal_prior()))
+        return cls(log_rate_origin, peak_weights, flat_weights, np.log(noise.build_steal_prior()))
 
     def with_reading(self, reading: Reading, slo: Slo) -> PeakPosterior:
         """Return the posterior with one more reading. Invalid readings are ignored."""
@@ -313,10 +313,10 @@ class PeakPosterior:
             if likely_rows.size
             else (0, best_weights.size)
         )
-        origin = self.log_rate_origin + LOG_RATE_STEP * first_row
+        log_rate_origin = self.log_rate_origin + LOG_RATE_STEP * first_row
         return replace(
             self,
-            log_rate_origin=origin,
+            log_rate_origin=log_rate_origin,
             weights=peak_weights[..., first_row:end_row] - max_log_weight,
             unmeetable_weights=flat_weights - max_log_weight,
         )
@@ -382,12 +382,12 @@ class PosteriorSummary:
         rate_index = int(np.searchsorted(self.cumulative_probability, q))
         if rate_index == 0:
             return self.log_rate_origin
-        low, high = (
+        low, probability_at_rate = (
             float(self.cumulative_probability[rate_index - 1]),
             float(self.cumulative_probability[rate_index]),
         )
         return self.log_rate_origin + LOG_RATE_STEP * (
-            rate_index - 0.5 + (q - low) / max(high - low, 1e-12)
+            rate_index - 0.5 + (q - low) / max(probability_at_rate - low, 1e-12)
         )
 
     def probability_above(self, rate: Estimate) -> float:

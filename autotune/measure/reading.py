@@ -105,9 +105,9 @@ class Reading:
         Return ``None`` if more than the fraction ``1 - q`` of the requests got no correct response,
         because the percentile is then unknown.
         """
-        count = 0
-        for edge in sorted(self.histogram):
-            count += self.histogram[edge]
-            if count >= q * self.intended:
-                return edge
+        answer_count = 0
+        for bin_edge in sorted(self.histogram):
+            answer_count += self.histogram[bin_edge]
+            if answer_count >= q * self.intended:
+                return bin_edge
         return None

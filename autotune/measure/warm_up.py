@@ -121,13 +121,13 @@ def run_warm_up(
     spent_seconds = 0.0
     while len(windows) < max_windows and (len(windows) < 2 or spent_seconds < max_seconds):
         lookups_before = count_lookups()
-        seconds = max(
+        window_seconds = max(
             WINDOW_SECONDS,
             min(MIN_WINDOW_REQUESTS / rate, MAX_WINDOW_SECONDS),
             min(SETTLED_WINDOW_REQUESTS / rate, settling_seconds),
         )
-        reading = probe(rate, seconds)
-        spent_seconds += seconds
+        reading = probe(rate, window_seconds)
+        spent_seconds += window_seconds
         windows.append(_build_window(reading, lookups_before, count_lookups()))
         if has_settled(windows, rise_windows):
             return WarmUpResult(is_settled=True, windows=tuple(windows))
@@ -188,7 +188,7 @@ def fails_at_any_load(windows: Sequence[WarmUpWindow]) -> bool:
     ):
         return False
     is_rate_halved = all(
-        later.rate <= earlier.rate / 2 for earlier, later in pairwise(last_windows)
+        later.rate <= earlier_window.rate / 2 for earlier_window, later in pairwise(last_windows)
     )
     return is_rate_halved and last_windows[-1].failed_share > max(
         OVERLOAD_VIOLATION_SHARE, FUTILE_FAILURE_RATIO * last_windows[0].failed_share
@@ -203,7 +203,7 @@ def is_cache_filling(windows: Sequence[WarmUpWindow], rise_windows: int = RISE_W
     filling.
     """
     hit_rates = [window.hit_rate for window in windows[-rise_windows - 1 :]]
-    known_rates = [hit for hit in hit_rates if hit is not None]
+    known_rates = [hit_rate for hit_rate in hit_rates if hit_rate is not None]
     if len(known_rates) < len(hit_rates):
         return False
     if len(known_rates) <= rise_windows:

@@ -81,7 +81,7 @@ def compute_host_activity(
         name=host.name,
         cpus=host.cpus,
         seconds=elapsed_seconds,
-        cpu={kind: value / total_seconds for kind, value in cpu_seconds.items()},
+        cpu={kind: kind_seconds / total_seconds for kind, kind_seconds in cpu_seconds.items()},
         quota_used_share=_compute_quota_used_share(first, last, host.cpus),
         throttled=((last.throttled_seconds or 0.0) - (first.throttled_seconds or 0.0))
         / elapsed_seconds,
@@ -251,14 +251,14 @@ def _compute_rate(
     processes_by_time: Mapping[float, ServiceProcesses],
     read_total: Callable[[ServiceProcesses], float | None],
 ) -> float | None:
-    totals = [
+    timed_totals = [
         (uptime, value)
-        for uptime, group in processes_by_time.items()
-        if (value := read_total(group)) is not None
+        for uptime, service_processes in processes_by_time.items()
+        if (value := read_total(service_processes)) is not None
     ]
-    if len(totals) < 2:
+    if len(timed_totals) < 2:
         return None
-    (first_uptime, first_total), (last_uptime, last_total) = totals[0], totals[-1]
+    (first_uptime, first_total), (last_uptime, last_total) = timed_totals[0], timed_totals[-1]
     return max(0.0, last_total - first_total) / max(last_uptime - first_uptime, 1e-6)
 
 

@@ -95,8 +95,8 @@ class CounterReader:
                 Path(placement.directory), path, TIMEOUT_SECONDS
             )
         elif self._connection is None:
-            location = (placement.listen.host, placement.listen.port)
-            self._connection = socket.create_connection(location, TIMEOUT_SECONDS)
+            socket_address = (placement.listen.host, placement.listen.port)
+            self._connection = socket.create_connection(socket_address, TIMEOUT_SECONDS)
         self._connection.sendall(self._query.request)
         response = b""
         while not self._query.is_complete(response):
@@ -112,10 +112,10 @@ def parse_counters(text: str, query: CounterQuery, seconds: float) -> ServerCoun
     """Return the counters from lines such as ``STAT name value``, ``name value`` or ``name:value``."""
     if text.startswith(("ERROR", "-")):
         return ServerCounters(seconds, error=text.strip().lstrip("-"))
-    values = {}
+    counter_values = {}
     for line in split_lines(text):
         name, _, value = line.removeprefix("STAT ").strip().replace(":", " ", 1).partition(" ")
         if name in query.counter_names:
             with contextlib.suppress(ValueError):
-                values[name] = parse_decimal(value.strip())
-    return ServerCounters(seconds, {**values, **query.parse_counters(text)})
+                counter_values[name] = parse_decimal(value.strip())
+    return ServerCounters(seconds, {**counter_values, **query.parse_counters(text)})

@@ -197,8 +197,8 @@ def find_log(instance: ServiceInstance) -> str | None:
     """Return the path of a service's log, or ``None``. If the service logs to the journal, return its
     systemd unit.
     """
-    find_instance_log = find_own_diagnosis(instance.service).find_log
-    return find_instance_log(instance.placement) if find_instance_log else None
+    log_finder = find_own_diagnosis(instance.service).find_log
+    return log_finder(instance.placement) if log_finder else None
 
 
 def list_request_ports(host: WatchedHost) -> list[int]:
@@ -214,12 +214,12 @@ def list_request_ports(host: WatchedHost) -> list[int]:
 def count_complaints(log_text: str, instance: ServiceInstance) -> Mapping[str, int]:
     """Return the number of lines for each kind of complaint in an instance's log."""
     patterns = {**KERNEL_COMPLAINTS, **find_own_diagnosis(instance.service).complaint_patterns}
-    counts: dict[str, int] = {}
+    complaint_counts: dict[str, int] = {}
     for line in split_lines(log_text):
         for complaint_kind, pattern in patterns.items():
             if pattern.search(line):
-                counts[complaint_kind] = counts.get(complaint_kind, 0) + 1
-    return counts
+                complaint_counts[complaint_kind] = complaint_counts.get(complaint_kind, 0) + 1
+    return complaint_counts
 
 
 def find_process_owners(host: WatchedHost) -> ProcessOwners:
@@ -228,14 +228,14 @@ def find_process_owners(host: WatchedHost) -> ProcessOwners:
     Private processes belong to the session of a recorded leader. Processes of a distribution's unit are
     recognised by the names of their programs.
     """
-    sessions: dict[int, str] = {}
+    instance_by_session: dict[int, str] = {}
     programs: dict[str, str] = {}
     for instance in host.instances:
         leader = read_session_leader(Path(instance.placement.directory), instance.service.name)
         if host.transport is None and leader is not None:
-            sessions[leader.pid] = instance.name
+            instance_by_session[leader.pid] = instance.name
         for alternatives in instance.service.programs.values():
             programs |= {
                 Path(program).name[:_MAX_PROGRAM_NAME]: instance.name for program in alternatives
             }
-    return ProcessOwners(sessions, programs)
+    return ProcessOwners(instance_by_session, programs)

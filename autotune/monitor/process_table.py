@@ -76,9 +76,9 @@ def parse_process_stat(text: str) -> ProcessStat | None:
     """Parse a line of ``/proc/PID/stat``. Fields are counted from the last parenthesis, because a
     program's name may contain any text.
     """
-    head, _, tail = text.rpartition(")")
+    head, _, stat_tail = text.rpartition(")")
     pid, _, name = head.partition(" (")
-    fields = tail.split()
+    fields = stat_tail.split()
     if len(fields) < 22 or not is_uint(pid):
         return None
     user, system, ended_user, ended_system = (
@@ -109,8 +109,8 @@ def sum_by_service(
         if (process := parse_process_stat(text)) and (name := owners.find_owner(process)):
             processes_by_service.setdefault(name, []).append((process, directory))
     return {
-        name: _sum_processes(members_of_service, text_by_path)
-        for name, members_of_service in processes_by_service.items()
+        name: _sum_processes(service_members, text_by_path)
+        for name, service_members in processes_by_service.items()
     }
 
 
@@ -166,9 +166,9 @@ def _find_max_pss(directories: Sequence[str], kilobytes: Mapping[str, int]) -> i
 
     Some sizes are missing if processes exit while their files are read.
     """
-    sizes = [kilobytes.get(f"{directory}/smaps_rollup") for directory in directories]
-    readable_sizes = [size for size in sizes if size is not None]
-    return 1024 * max(readable_sizes) if 2 * len(readable_sizes) > len(sizes) else None
+    pss_sizes = [kilobytes.get(f"{directory}/smaps_rollup") for directory in directories]
+    readable_sizes = [pss_size for pss_size in pss_sizes if pss_size is not None]
+    return 1024 * max(readable_sizes) if 2 * len(readable_sizes) > len(pss_sizes) else None
 
 
 def _parse_schedstat(text: str) -> tuple[float, float] | None:

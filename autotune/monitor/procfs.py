@@ -179,12 +179,12 @@ def count_unread_connections(text: str) -> Counter[str]:
 
     Each line of ``CONNECTIONS_COMMAND`` contains Recv-Q (unread bytes), Send-Q, local and peer address.
     """
-    counts: Counter[str] = Counter()
+    unread_counts: Counter[str] = Counter()
     for line in split_lines(text):
         fields = line.split()
         if len(fields) >= 4 and is_uint(fields[0]) and parse_uint(fields[0]):
-            counts[":" + fields[2].rpartition(":")[2]] += 1
-    return counts
+            unread_counts[":" + fields[2].rpartition(":")[2]] += 1
+    return unread_counts
 
 
 def parse_unix_queues(text: str) -> Iterator[ListenQueue]:
@@ -194,21 +194,21 @@ def parse_unix_queues(text: str) -> Iterator[ListenQueue]:
     "connecting", and accepted connections are in the state "connected".
     """
     waiting: Counter[str] = Counter()
-    accepted: Counter[str] = Counter()
-    listening: set[str] = set()
+    accepted_counts: Counter[str] = Counter()
+    listening_paths: set[str] = set()
     for line in split_lines(text):
         fields = line.split(None, 7)
         if len(fields) < 8:
             continue
-        flags, state, location = fields[3], fields[5], fields[7]
-        if flags == _LISTENING_FLAG:
-            listening.add(location)
-        elif state == _CONNECTED_STATE:
-            accepted[location] += 1
+        socket_flags, socket_state, socket_path = fields[3], fields[5], fields[7]
+        if socket_flags == _LISTENING_FLAG:
+            listening_paths.add(socket_path)
+        elif socket_state == _CONNECTED_STATE:
+            accepted_counts[socket_path] += 1
         else:
-            waiting[location] += 1
-    for location in sorted(listening):
-        yield ListenQueue(location, waiting[location], None, accepted[location])
+            waiting[socket_path] += 1
+    for socket_path in sorted(listening_paths):
+        yield ListenQueue(socket_path, waiting[socket_path], None, accepted_counts[socket_path])
 
 
 def _split_rows(text: str) -> dict[str, list[str]]:
@@ -232,9 +232,9 @@ def _parse_counters(text: str) -> dict[str, int]:
     """Return counters from the line pairs (names, values) of /proc/net/snmp and /proc/net/netstat."""
     counters: dict[str, int] = {}
     lines = split_lines(text)
-    for names, values in zip(lines[::2], lines[1::2], strict=False):
+    for names, counter_values in zip(lines[::2], lines[1::2], strict=False):
         if names.startswith(("Tcp:", "TcpExt:")):
-            name_value_pairs = zip(names.split()[1:], values.split()[1:], strict=False)
+            name_value_pairs = zip(names.split()[1:], counter_values.split()[1:], strict=False)
             counters |= {
                 name: parse_uint(value) for name, value in name_value_pairs if name in TCP_COUNTERS
             }
@@ -280,7 +280,7 @@ def _read_group_memory(text_by_path: Mapping[str, str]) -> dict[str, int]:
 
     Inactive cached files count as free, because the kernel drops them first.
     """
-    for current, limit, stat, idle in (
+    for usage_file, limit_file, stat, inactive_key in (
         ("memory.current", "memory.max", "memory.stat", "inactive_file"),
         (
             "memory/memory.usage_in_bytes",
@@ -289,15 +289,15 @@ def _read_group_memory(text_by_path: Mapping[str, str]) -> dict[str, int]:
             "total_inactive_file",
         ),
     ):
-        allowed_memory = text_by_path.get(f"/sys/fs/cgroup/{limit}", "").strip()
-        used_memory = text_by_path.get(f"/sys/fs/cgroup/{current}", "").strip()
+        allowed_memory = text_by_path.get(f"/sys/fs/cgroup/{limit_file}", "").strip()
+        used_memory = text_by_path.get(f"/sys/fs/cgroup/{usage_file}", "").strip()
         if (
             is_uint(allowed_memory)
             and is_uint(used_memory)
             and parse_uint(allowed_memory) < _UNLIMITED_BYTES
         ):
             inactive_bytes = _read_single(
-                _split_rows(text_by_path.get(f"/sys/fs/cgroup/{stat}", "")), idle
+                _split_rows(text_by_path.get(f"/sys/fs/cgroup/{stat}", "")), inactive_key
             )
             return {
                 "GroupLimit": parse_uint(allowed_memory),
@@ -308,11 +308,11 @@ def _read_group_memory(text_by_path: Mapping[str, str]) -> dict[str, int]:
 
 def _read_throttled_seconds(text_by_path: Mapping[str, str]) -> float | None:
     """Return the seconds for which a CPU quota throttled this host (cgroup v2, then v1)."""
-    for path, name, unit in (
+    for path, name, unit_seconds in (
         ("/sys/fs/cgroup/cpu.stat", "throttled_usec", 1e-6),
         ("/sys/fs/cgroup/cpu/cpu.stat", "throttled_time", 1e-9),
     ):
         rows = _split_rows(text_by_path.get(path, ""))
         if name in rows:
-            return _read_single(rows, name) * unit
+            return _read_single(rows, name) * unit_seconds
     return None

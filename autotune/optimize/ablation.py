@@ -327,10 +327,10 @@ class Ablation:
             wider_set = self._reverted_names | {change_name}
             while wider_set not in self._failed_sets:
                 measurement_count = len(self._log_peaks.get(wider_set, ()))
-                loss, sd = (
+                loss, loss_sd = (
                     self._compute_measured_loss(wider_set) if measurement_count else (0.0, 1.0)
                 )
-                probability = float(ndtr((self._max_loss - loss) / sd))
+                probability = float(ndtr((self._max_loss - loss) / loss_sd))
                 is_clear = probability < ESSENTIAL_PROBABILITY or (
                     measurement_count > 1 and probability > DROP_PROBABILITY
                 )
@@ -377,8 +377,8 @@ class Ablation:
 
     def _compute_drop_probability(self, reverted_changes: RevertedChanges) -> float:
         """Return the probability that reverting these changes costs no more than the allowed loss."""
-        loss, sd = self._regression.fit_effects().estimate_loss(reverted_changes)
-        return float(ndtr((self._max_loss - loss) / sd))
+        loss, loss_sd = self._regression.fit_effects().estimate_loss(reverted_changes)
+        return float(ndtr((self._max_loss - loss) / loss_sd))
 
     def _measure_set(
         self, reverted_changes: RevertedChanges, *, updates_regression: bool = True
@@ -397,9 +397,9 @@ class Ablation:
     def _build_result(self) -> AblationResult:
         reverted_names = self._reverted_names
         effects = self._regression.fit_effects()
-        loss, sd = effects.estimate_loss(reverted_names) if reverted_names else (0.0, 0.0)
+        loss, loss_sd = effects.estimate_loss(reverted_names) if reverted_names else (0.0, 0.0)
         if reverted_names in self._log_peaks and reverted_names:
-            loss, sd = self._compute_measured_loss(reverted_names)
+            loss, loss_sd = self._compute_measured_loss(reverted_names)
         ranked_names = sorted(self._predicted, key=self._compute_expected_loss, reverse=True)
         kept_names = tuple(
             change_name for change_name in ranked_names if change_name not in reverted_names
@@ -413,8 +413,8 @@ class Ablation:
             kept_names,
             tuple(sorted(reverted_names)),
             1 - loss / self._gain,
-            1 - (loss + SDS_WITHIN_90 * sd) / self._gain,
-            1 - (loss - SDS_WITHIN_90 * sd) / self._gain,
+            1 - (loss + SDS_WITHIN_90 * loss_sd) / self._gain,
+            1 - (loss - SDS_WITHIN_90 * loss_sd) / self._gain,
             self._measurement_count,
             {
                 change_name: self._compute_expected_loss(change_name)

@@ -59,7 +59,7 @@ def estimate_offsets(readings: Sequence[BedReading], beds: Sequence[str]) -> dic
         design_matrix, log_peaks, reading_variances + noise_variances[bed_indices], len(beds)
     )
     for _ in range(ESTIMATION_PASSES):
-        mean, covariance, residuals, degrees_of_freedom = _solve_offsets(
+        mean_offsets, covariance, residuals, degrees_of_freedom = _solve_offsets(
             design_matrix,
             log_peaks,
             reading_variances + noise_variances[bed_indices],
@@ -72,7 +72,7 @@ def estimate_offsets(readings: Sequence[BedReading], beds: Sequence[str]) -> dic
     reading_count_by_bed = Counter(bed_indices.tolist())
     centring_matrix = np.eye(len(beds)) - 1.0 / len(beds)
     means, sds = (
-        centring_matrix @ mean,
+        centring_matrix @ mean_offsets,
         np.sqrt((centring_matrix @ covariance @ centring_matrix.T).diagonal()),
     )
     return {
@@ -139,12 +139,12 @@ def _solve_offsets(
         design_matrix.T @ weighted_design
         + np.diag(_build_prior_precisions(design_matrix, bed_count, offset_sd))
     )
-    mean = covariance @ (weighted_design.T @ log_peaks)
+    mean_offsets = covariance @ (weighted_design.T @ log_peaks)
     leverage = (design_matrix @ covariance * weighted_design).sum(axis=1)
     return (
-        mean[:bed_count],
+        mean_offsets[:bed_count],
         covariance[:bed_count, :bed_count],
-        log_peaks - design_matrix @ mean,
+        log_peaks - design_matrix @ mean_offsets,
         np.asarray(1.0 - leverage),
     )
 

@@ -77,8 +77,8 @@ def compute_mean_with_interval(measurements: Sequence[Estimate]) -> tuple[float,
 
     The interval is computed as for the pairs of a proof.
     """
-    mean = _PairMean.from_ratios(measurements, len(measurements)).build_gain(INTERVAL_COVERAGE)
-    return mean.ratio, mean.low, mean.high
+    mean_gain = _PairMean.from_ratios(measurements, len(measurements)).build_gain(INTERVAL_COVERAGE)
+    return mean_gain.ratio, mean_gain.low, mean_gain.high
 
 
 @dataclass(frozen=True)
@@ -93,12 +93,12 @@ class _PairMean:
     @classmethod
     def from_ratios(cls, ratios: Sequence[Estimate], pairs: int) -> _PairMean:
         ratio_count = len(ratios)
-        mean = sum(ratio.log_mean for ratio in ratios) / ratio_count
-        sum_of_squares = sum((ratio.log_mean - mean) ** 2 for ratio in ratios)
+        mean_log_ratio = sum(ratio.log_mean for ratio in ratios) / ratio_count
+        sum_of_squares = sum((ratio.log_mean - mean_log_ratio) ** 2 for ratio in ratios)
         degrees_of_freedom = PRIOR_WEIGHT + ratio_count - 1
         prior_sum_of_squares = PRIOR_WEIGHT * sum(ratio.sd**2 for ratio in ratios) / ratio_count
         return cls(
-            mean,
+            mean_log_ratio,
             sqrt((prior_sum_of_squares + sum_of_squares) / degrees_of_freedom / ratio_count),
             degrees_of_freedom,
             pairs,
@@ -181,25 +181,25 @@ class Proof:
         mean_ratios = self._compute_mean_ratios()
         if len(mean_ratios) < 2:
             return False
-        weights = [max(mean.sd, MIN_LOG_SD) ** -2 for mean in mean_ratios]
+        ratio_weights = [max(mean_ratio.sd, MIN_LOG_SD) ** -2 for mean_ratio in mean_ratios]
         weighted_mean = sum(
-            weight * m.log_mean for weight, m in zip(weights, mean_ratios, strict=True)
-        ) / sum(weights)
+            weight * m.log_mean for weight, m in zip(ratio_weights, mean_ratios, strict=True)
+        ) / sum(ratio_weights)
         cochran_q = sum(
             weight * (m.log_mean - weighted_mean) ** 2
-            for weight, m in zip(weights, mean_ratios, strict=True)
+            for weight, m in zip(ratio_weights, mean_ratios, strict=True)
         )
         return float(chdtrc(len(mean_ratios) - 1, cochran_q)) < DISAGREEMENT_PROBABILITY
 
     def compute_gain(self, coverage: float = INTERVAL_COVERAGE) -> Gain | None:
         """Return the gain estimated from all beds together; ``None`` before the first pair."""
-        mean = self._summarize_pairs()
-        return mean.build_gain(coverage) if mean else None
+        pair_mean = self._summarize_pairs()
+        return pair_mean.build_gain(coverage) if pair_mean else None
 
     def compute_proven_gain(self) -> Gain | None:
         """Return the corrected gain, for a report of a proven gain; ``None`` before the first pair."""
-        mean = self._summarize_pairs()
-        return mean.build_proven_gain() if mean else None
+        pair_mean = self._summarize_pairs()
+        return pair_mean.build_proven_gain() if pair_mean else None
 
     def _summarize_pairs(self) -> _PairMean | None:
         ratios = [ratio for bed_ratios in self._list_pair_ratios() for ratio in bed_ratios]
@@ -229,8 +229,8 @@ class Proof:
     def _list_pair_ratios(self) -> list[list[Estimate]]:
         return [
             ratios
-            for measured in self.measured.values()
-            if (ratios := _list_undisturbed_ratios(measured))
+            for bed_measurements in self.measured.values()
+            if (ratios := _list_undisturbed_ratios(bed_measurements))
         ]
 
     def _compute_mean_ratios(self) -> list[Estimate]:
@@ -268,16 +268,16 @@ def _list_undisturbed_ratios(measurements: Sequence[SideMeasurement]) -> list[Es
     for first_measurement, second_measurement in zip(
         measurements[::2], measurements[1::2], strict=False
     ):
-        winner, baseline = (
+        winner_measurement, baseline_measurement = (
             (first_measurement, second_measurement)
             if first_measurement.is_winner
             else (second_measurement, first_measurement)
         )
         if (
-            winner.peak.value >= threshold_by_side[True]
-            and baseline.peak.value >= threshold_by_side[False]
+            winner_measurement.peak.value >= threshold_by_side[True]
+            and baseline_measurement.peak.value >= threshold_by_side[False]
         ):
-            ratios.append(winner.peak.ratio_to(baseline.peak))
+            ratios.append(winner_measurement.peak.ratio_to(baseline_measurement.peak))
     return ratios
 
 

@@ -80,24 +80,24 @@ def estimate_drift(
     span = max(float(queries.max() - queries.min()), 1.0)
     reference_weights = np.zeros(len(queries))
     reference_weights[len(trial_numbers) : -2] = 1.0 / len(reference_positions)
-    log_evidences, means, squared_shifts, squared_changes = [], [], [], []
+    log_evidences, drift_means, squared_shifts, squared_changes = [], [], [], []
     for drift_sd in DRIFT_SDS:
         prior = NO_DRIFT_WEIGHT if drift_sd == 0.0 else (1 - NO_DRIFT_WEIGHT) / (len(DRIFT_SDS) - 1)
         log_likelihood, mean, covariance = _compute_drift_posterior(
             drift_sd, reference_positions / span, log_means, variances, queries / span
         )
         log_evidences.append(log(prior) + log_likelihood)
-        means.append(mean)
+        drift_means.append(mean)
         squared_shifts.append(_compute_squared_shifts(mean, covariance, reference_weights))
         change_variance = covariance[-1, -1] - 2 * covariance[-1, -2] + covariance[-2, -2]
         squared_changes.append(change_variance + (mean[-1] - mean[-2]) ** 2)
     weights = np.exp(np.array(log_evidences) - max(log_evidences))
     weights /= weights.sum()
-    mean = weights @ np.array(means)
+    mean = weights @ np.array(drift_means)
     shift_variances = weights @ np.array(squared_shifts) - (mean - reference_weights @ mean) ** 2
-    sd = np.sqrt(np.maximum(shift_variances, 0.0))
+    shift_sds = np.sqrt(np.maximum(shift_variances, 0.0))
     shifts = {
-        trial_number: Estimate(float(mean[i] - mean[-1]), float(sd[i]))
+        trial_number: Estimate(float(mean[i] - mean[-1]), float(shift_sds[i]))
         for i, trial_number in enumerate(trial_numbers)
     }
     log_change = float(mean[-1] - mean[-2])

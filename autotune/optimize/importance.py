@@ -53,7 +53,7 @@ def compute_effects(surrogate: SurrogateModel) -> dict[str, float]:
 def compute_effect_sds(surrogate: SurrogateModel) -> dict[str, float]:
     """Return the posterior sd of each effect that `compute_effects` returns."""
     process, points = surrogate.log_peak_model, _list_distinct_configurations(surrogate)
-    sds = {}
+    effect_sds = {}
     for d, (parameter_name, covariance) in enumerate(_iterate_parameter_covariances(surrogate)):
         effect_values = covariance.T @ process.observation_weights
         effect_values = effect_values - effect_values.mean()
@@ -69,8 +69,8 @@ def compute_effect_sds(surrogate: SurrogateModel) -> dict[str, float]:
         variance = direction @ own_covariance @ direction - cross_covariance @ solve_linear_system(
             process.cholesky_factor, cross_covariance
         )
-        sds[parameter_name] = float(np.sqrt(max(float(variance), 0.0)))
-    return sds
+        effect_sds[parameter_name] = float(np.sqrt(max(float(variance), 0.0)))
+    return effect_sds
 
 
 def find_interacting_pairs(
@@ -78,18 +78,18 @@ def find_interacting_pairs(
 ) -> tuple[InteractingPair, ...]:
     """Return the strongest interactions with an effect of at least one percent."""
     process = surrogate.log_peak_model
-    interactions = [
+    interacting_pairs = [
         InteractingPair(
-            first,
+            first_parameter,
             second,
             process.interaction_weight
             * float(((first_covariance * second_covariance).T @ process.observation_weights).std()),
         )
-        for (first, first_covariance), (second, second_covariance) in combinations(
+        for (first_parameter, first_covariance), (second, second_covariance) in combinations(
             _iterate_parameter_covariances(surrogate), 2
         )
     ]
-    ranked_pairs = sorted(interactions, key=lambda pair: -pair.effect)[:max_pairs]
+    ranked_pairs = sorted(interacting_pairs, key=lambda pair: -pair.effect)[:max_pairs]
     return tuple(pair for pair in ranked_pairs if pair.effect >= 0.01)
 
 
@@ -99,18 +99,18 @@ def find_range_edges(surrogate: SurrogateModel, best_point: GridPoints) -> tuple
 
     Parameters are left out if the 90 % interval of their effect contains zero.
     """
-    range_edges, sds = [], compute_effect_sds(surrogate)
+    range_edges, effect_sds = [], compute_effect_sds(surrogate)
     clear_effects = {
         parameter_name
         for parameter_name, effect in compute_effects(surrogate).items()
-        if effect > SDS_WITHIN_90 * sds[parameter_name]
+        if effect > SDS_WITHIN_90 * effect_sds[parameter_name]
     }
     for d, axis in enumerate(surrogate.grid.axes):
         is_unmoved = best_point[d] == surrogate.grid.baseline[d]
         if not axis.is_ordered or is_unmoved or axis.dimension.name not in clear_effects:
             continue
         unit_position = float(axis.unit_positions[best_point[d]])
-        for end, is_at_end in (
+        for range_end, is_at_end in (
             ("low", unit_position <= EDGE_SHARE),
             ("high", unit_position >= 1 - EDGE_SHARE),
         ):
@@ -119,18 +119,18 @@ def find_range_edges(surrogate: SurrogateModel, best_point: GridPoints) -> tuple
             inner_point, level_count = best_point.copy(), len(axis.values)
             step = max(1, round(MIN_EDGE_SLOPE * level_count))
             inner_point[d] = np.clip(
-                best_point[d] + (step if end == "low" else -step), 0, level_count - 1
+                best_point[d] + (step if range_end == "low" else -step), 0, level_count - 1
             )
-            mean, _ = surrogate.predict(np.array([best_point, inner_point]))
-            if mean[0] > mean[1]:
-                range_edges.append(_suggest_wider_range(axis, best_point[d], end))
+            mean_log_peaks, _ = surrogate.predict(np.array([best_point, inner_point]))
+            if mean_log_peaks[0] > mean_log_peaks[1]:
+                range_edges.append(_suggest_wider_range(axis, best_point[d], range_end))
     return tuple(range_edges)
 
 
-def _suggest_wider_range(axis: GridAxis, level: int, end: str) -> RangeEdge:
+def _suggest_wider_range(axis: GridAxis, level: int, range_end: str) -> RangeEdge:
     dimension = axis.dimension
     low, high = float(dimension.low or 0), float(dimension.high or 0)
-    if end == "high":
+    if range_end == "high":
         bounds = (low, high * WIDENING_FACTOR if dimension.is_logarithmic else high + (high - low))
     else:
         bounds = (low / WIDENING_FACTOR if dimension.is_logarithmic else low - (high - low), high)
@@ -138,7 +138,7 @@ def _suggest_wider_range(axis: GridAxis, level: int, end: str) -> RangeEdge:
     lowest_bound = min(low, 1.0) if dimension.is_integer and low > 0 else min(low, 0.0)
     clipped_bounds = [dimension.to_number(max(lowest_bound, bound)) for bound in bounds]
     return RangeEdge(
-        dimension.name, axis.values[level], end, (clipped_bounds[0], clipped_bounds[1])
+        dimension.name, axis.values[level], range_end, (clipped_bounds[0], clipped_bounds[1])
     )
 
 
@@ -168,10 +168,10 @@ def _iterate_parameter_covariances(surrogate: SurrogateModel) -> Iterator[tuple[
 def build_model_view(surrogate: SurrogateModel) -> ModelView:
     """Return the model's estimates of the parameters' effects, for records and reports."""
     best_point = surrogate.observations.points[surrogate.find_best_index()]
-    effects, sds = compute_effects(surrogate), compute_effect_sds(surrogate)
+    effects, effect_sds = compute_effects(surrogate), compute_effect_sds(surrogate)
     return ModelView(
         importance=tuple(
-            ParameterEffect(parameter_name, round(effect, 4), round(sds[parameter_name], 4))
+            ParameterEffect(parameter_name, round(effect, 4), round(effect_sds[parameter_name], 4))
             for parameter_name, effect in effects.items()
         ),
         pairs=tuple(find_interacting_pairs(surrogate)),
@@ -194,7 +194,7 @@ def _build_slice(surrogate: SurrogateModel, parameter_name: str) -> ModelSlice:
         surrogate.observations.points[surrogate.find_best_index()][None, :], len(levels), axis=0
     )
     points[:, axis_index] = levels
-    mean, sd = surrogate.predict(points)
+    mean_log_peaks, log_peak_sds = surrogate.predict(points)
     best_peak = exp(surrogate.observations.log_peaks.max())
 
     def convert_to_peaks(log_peaks: Array) -> tuple[float, ...]:
@@ -206,7 +206,7 @@ def _build_slice(surrogate: SurrogateModel, parameter_name: str) -> ModelSlice:
 
     return ModelSlice(
         x=tuple(axes[axis_index].values[level] for level in levels),
-        mean=convert_to_peaks(mean),
-        low=convert_to_peaks(mean - SDS_WITHIN_90 * sd),
-        high=convert_to_peaks(mean + SDS_WITHIN_90 * sd),
+        mean=convert_to_peaks(mean_log_peaks),
+        low=convert_to_peaks(mean_log_peaks - SDS_WITHIN_90 * log_peak_sds),
+        high=convert_to_peaks(mean_log_peaks + SDS_WITHIN_90 * log_peak_sds),
     )

@@ -41,8 +41,8 @@ def find_outlier_threshold(peaks: Sequence[Estimate]) -> float:
     if len(peaks) < MIN_REPEATS:
         return 0.0
     sorted_values = sorted(peak.value for peak in peaks)
-    sd = sum(peak.sd for peak in peaks) / len(peaks)
-    return sorted_values[len(sorted_values) // 2] * exp(-compute_max_repeat_difference(sd))
+    mean_sd = sum(peak.sd for peak in peaks) / len(peaks)
+    return sorted_values[len(sorted_values) // 2] * exp(-compute_max_repeat_difference(mean_sd))
 
 
 def exceeds_prediction(differences: Array, sds: Array) -> npt.NDArray[np.bool_]:

@@ -47,14 +47,14 @@ def find_winner(
     """
     estimates = pool_peaks(first_peaks, repeats)
     leader = next(iter(estimates), None)
-    preset = next((trial for trial in estimates if trial in preset_trials), None)
-    if leader is None or preset is None:
+    preset_trial = next((trial for trial in estimates if trial in preset_trials), None)
+    if leader is None or preset_trial is None:
         return leader
     return (
         leader
-        if compute_win_probability(estimates[leader], estimates[preset])
+        if compute_win_probability(estimates[leader], estimates[preset_trial])
         >= REPLACE_PRESET_PROBABILITY
-        else preset
+        else preset_trial
     )
 
 

@@ -27,9 +27,9 @@ def estimate_reversal_costs(
     reverted_settings = [{**winner, name: baseline[name]} for name in sorted_names]
     log_peaks = draw_log_peaks(surrogate, [winner, *reverted_settings])
     losses = log_peaks[:, :1] - log_peaks[:, 1:]
-    means, sds = losses.mean(axis=0), MODEL_SD_FACTOR * np.std(losses, axis=0)
+    mean_losses, loss_sds = losses.mean(axis=0), MODEL_SD_FACTOR * np.std(losses, axis=0)
     costs = {
-        name: ReversalCost(float(mean), float(sd))
-        for name, mean, sd in zip(sorted_names, means, sds, strict=True)
+        name: ReversalCost(float(mean_loss), float(loss_sd))
+        for name, mean_loss, loss_sd in zip(sorted_names, mean_losses, loss_sds, strict=True)
     }
     return dict(sorted(costs.items(), key=lambda item: -item[1].loss))

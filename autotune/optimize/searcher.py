@@ -205,8 +205,8 @@ class Searcher:
         best_log_peak = surrogate.observations.log_peaks.max()
         trial_numbers = surrogate.observations.trial_numbers
         peaks = {
-            trial_number: Estimate(float(best_log_peak + mean), float(sd))
-            for trial_number, mean, sd in zip(
+            trial_number: Estimate(float(best_log_peak + mean_log_peak), float(log_peak_sd))
+            for trial_number, mean_log_peak, log_peak_sd in zip(
                 trial_numbers, *surrogate.estimate_measured(), strict=True
             )
         }

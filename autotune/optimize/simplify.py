@@ -77,11 +77,11 @@ def simplify_winner(
     ]
     chosen_names, probability, best_promise = frozenset(accepted_changes), 1.0, (False, 0.0)
     first_names = chosen_names | _find_unimportant(space, winner, changed_names)
-    weights = {name: _get_change_weight(space, name) for name in changed_names}
-    active_names, keeps_rules = space.active_parameters(winner), _build_rule_check(space, winner)
+    change_weights = {name: _get_change_weight(space, name) for name in changed_names}
+    active_names, rule_check = space.active_parameters(winner), _build_rule_check(space, winner)
 
     def is_allowed(names: frozenset[str]) -> bool:
-        return keeps_rules(names) and not any(names >= set(block) for block in rejected_sets)
+        return rule_check(names) and not any(names >= set(block) for block in rejected_sets)
 
     blocks = _list_blocks(surrogate, space, winner, changed_names, chosen_names, is_allowed)
     candidate_sets = [
@@ -94,10 +94,10 @@ def simplify_winner(
         compute_keep_probabilities(surrogate, space, winner, candidate_sets),
         strict=True,
     ):
-        weight = sum(weights[name] for name in names - frozenset(accepted_changes))
-        promise = (names == first_names, keep_probability * weight)
-        if keep_probability >= PROMISING_PROBABILITY and promise > best_promise:
-            chosen_names, probability, best_promise = names, keep_probability, promise
+        weight = sum(change_weights[name] for name in names - frozenset(accepted_changes))
+        block_promise = (names == first_names, keep_probability * weight)
+        if keep_probability >= PROMISING_PROBABILITY and block_promise > best_promise:
+            chosen_names, probability, best_promise = names, keep_probability, block_promise
     ordered_names = tuple(name for name in changed_names if name in chosen_names)
     return SimplifiedWinner(revert_changes(space, winner, chosen_names), ordered_names, probability)
 
@@ -165,11 +165,11 @@ def _compute_expected_loss(losses: Array, space: SearchSpace, changes: Collectio
     expected loss, unless ``changes`` contains a change with a large documented effect.
     """
     effects = [d.parameter.effect for d in space.tunable_dimensions if d.name in changes]
-    mean, variance = float(losses.mean()), float(losses.var())
+    mean_loss, variance = float(losses.mean()), float(losses.var())
     if not all(effect in EFFECT_SDS for effect in effects):
-        return mean
+        return mean_loss
     prior_variance = sum(EFFECT_SDS[effect] ** 2 for effect in effects)
-    return mean * prior_variance / (prior_variance + variance) if variance else mean
+    return mean_loss * prior_variance / (prior_variance + variance) if variance else mean_loss
 
 
 def _list_blocks(

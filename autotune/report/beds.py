@@ -49,7 +49,7 @@ def _summarize_bed(state: State, bed: str, gain: Gain | None) -> BedSummary:
 
 
 def _encode_gain(gain: Gain) -> documents.GainObject:
-    ratio, low, high = (round(end, 4) for end in (gain.ratio, gain.low, gain.high))
+    ratio, low, high = (round(gain_figure, 4) for gain_figure in (gain.ratio, gain.low, gain.high))
     return {"ratio": ratio, "low": low, "high": high, "pairs": gain.pairs}
 
 
@@ -58,15 +58,15 @@ def _format_offset(state: State, bed: str) -> BedOffsetInterval | None:
         return None
     offset = state.offsets[bed]
     half_width = SDS_WITHIN_90 * offset.sd
-    ratio, low, high = (
+    ratio, low, interval_high = (
         round(exp(offset.log + log_ratio), 4) for log_ratio in (0.0, -half_width, half_width)
     )
-    return {"ratio": ratio, "low": low, "high": high, "noise": round(offset.noise, 4)}
+    return {"ratio": ratio, "low": low, "high": interval_high, "noise": round(offset.noise, 4)}
 
 
 def _format_interval(figures: BedOffsetInterval | documents.GainObject) -> str:
     """Return a ratio and its 90 % interval as text, in percentage changes."""
-    ratio, low, high = (figures[end] or 0.0 for end in ("ratio", "low", "high"))
+    ratio, low, high = (figures[figure_name] or 0.0 for figure_name in ("ratio", "low", "high"))
     return fmt.format_change_interval(ratio, low, high)
 
 

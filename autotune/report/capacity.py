@@ -24,11 +24,11 @@ def build_capacity(peak: Peak | None, units: Units) -> CapacityFigures:
         return CapacityFigures()
     if peak.peak == 0:
         return CapacityFigures(0.0, 0.0, units.round_value(peak.high))
-    low, high = sorted((units.from_peak(peak.low), units.from_peak(peak.high)))
+    interval_low, interval_high = sorted((units.from_peak(peak.low), units.from_peak(peak.high)))
     return CapacityFigures(
         *(
             units.round_value(converted_peak)
-            for converted_peak in (units.from_peak(peak.peak), low, high)
+            for converted_peak in (units.from_peak(peak.peak), interval_low, interval_high)
         )
     )
 

@@ -47,11 +47,11 @@ def encode_ceilings(
     return _encode_cache_ceilings(record)
 
 
-def _encode_stack_ceilings(record: StackCeilings) -> documents.StackCeilingsObject:
+def _encode_stack_ceilings(ceilings_record: StackCeilings) -> documents.StackCeilingsObject:
     return {
-        "of": record.of,
-        "generator": record.generator,
-        "closed": record.closed,
+        "of": ceilings_record.of,
+        "generator": ceilings_record.generator,
+        "closed": ceilings_record.closed,
         "ceilings": [
             {
                 "concurrency": ceiling.concurrency,
@@ -63,15 +63,15 @@ def _encode_stack_ceilings(record: StackCeilings) -> documents.StackCeilingsObje
                 "limited": ceiling.limited,
                 "example": ceiling.example,
             }
-            for ceiling in record.ceilings
+            for ceiling in ceilings_record.ceilings
         ],
     }
 
 
-def _encode_cache_ceilings(record: CacheCeilings) -> documents.CacheCeilingsObject:
+def _encode_cache_ceilings(ceilings_record: CacheCeilings) -> documents.CacheCeilingsObject:
     return {
-        "of": record.of,
-        "servers": list(record.servers),
+        "of": ceilings_record.of,
+        "servers": list(ceilings_record.servers),
         "ceilings": [
             {
                 "objects": ceiling.objects,
@@ -82,9 +82,9 @@ def _encode_cache_ceilings(record: CacheCeilings) -> documents.CacheCeilingsObje
                 "hits": ceiling.hits,
                 "failed": ceiling.failed,
             }
-            for ceiling in record.ceilings
+            for ceiling in ceilings_record.ceilings
         ],
-        "chain": record.chain,
+        "chain": ceilings_record.chain,
     }
 
 
@@ -149,28 +149,28 @@ def build_ceilings_table(record: Ceilings) -> CeilingsTable:
     )
 
 
-def _format_ceilings_title(record: Ceilings) -> str:
-    if isinstance(record, CacheCeilings):
-        return f"{', '.join(record.servers)} alone"
-    return f"{record.generator}, {CLOSED_LOOP_LABEL}"
+def _format_ceilings_title(ceilings_record: Ceilings) -> str:
+    if isinstance(ceilings_record, CacheCeilings):
+        return f"{', '.join(ceilings_record.servers)} alone"
+    return f"{ceilings_record.generator}, {CLOSED_LOOP_LABEL}"
 
 
-def _format_load_share_note(record: Ceilings) -> str:
+def _format_load_share_note(ceilings_record: Ceilings) -> str:
     """Return a note that compares the keys/s that the stack reads with the ceiling of the caches.
 
     The reference is the last ceiling if it was measured with several keys per request. Otherwise the
     reference is the first ceiling, with one key per request.
     """
-    if isinstance(record, StackCeilings) or not record.ceilings:
+    if isinstance(ceilings_record, StackCeilings) or not ceilings_record.ceilings:
         return ""
-    condition, ceiling = "at the same batch size", record.ceilings[-1]
+    condition, ceiling = "at the same batch size", ceilings_record.ceilings[-1]
     if ceiling.together == 1:
-        condition, ceiling = "with one key per request", record.ceilings[0]
+        condition, ceiling = "with one key per request", ceilings_record.ceilings[0]
     if not ceiling.rate:
         return ""
     return (
-        f"at capacity the stack reads {fmt.format_rate(record.chain)} keys/s: "
-        f"{fmt.format_share(record.chain, ceiling.rate)} of the caches' own ceiling {condition}"
+        f"at capacity the stack reads {fmt.format_rate(ceilings_record.chain)} keys/s: "
+        f"{fmt.format_share(ceilings_record.chain, ceiling.rate)} of the caches' own ceiling {condition}"
     )
 
 
@@ -182,8 +182,8 @@ def _format_request_rate(ceiling: StackCeiling) -> str:
 
 def _format_latencies(ceiling: StackCeiling) -> str:
     return ", ".join(
-        f"{percentile_name} {fmt.format_latency(value)}"
-        for percentile_name, value in ceiling.percentiles.items()
+        f"{percentile_name} {fmt.format_latency(latency_seconds)}"
+        for percentile_name, latency_seconds in ceiling.percentiles.items()
     )
 
 

@@ -88,7 +88,7 @@ def build_chart_data(view: StudyView) -> ChartData:
         },
         "today": _build_today_latencies(view.latency),
         "columns": shown_names,
-        "hosts": {side: means for side, means in hosts.items() if means},
+        "hosts": {side: host_means for side, host_means in hosts.items() if host_means},
         "parameters": parameter_columns,
         "trials": _build_trial_rows(view, shown_names),
         "ceilings": list(map(encode_ceilings, view.state.ceilings)),
@@ -120,16 +120,16 @@ def _build_percentile_curve(readings: Iterable[RecordedReading]) -> ChartColumns
 
 def _build_fitted_curve(curve: LatencyCurve) -> FittedCurve:
     """Return a fitted latency curve for the report page, with latencies in milliseconds."""
-    median, low, high = (
-        [float(f"{1000 * seconds:.4g}") for seconds in band]
+    median, low_milliseconds, high_milliseconds = (
+        [float(f"{1000 * latency_seconds:.4g}") for latency_seconds in band]
         for band in (curve.median, curve.low, curve.high)
     )
     peak = curve.capacity
     return {
         "rate": [round(rate, 1) for rate in curve.rates],
         "middle": median,
-        "low": low,
-        "high": high,
+        "low": low_milliseconds,
+        "high": high_milliseconds,
         "capacity": [round(rate, 1) for rate in (peak.peak, peak.low, peak.high)] if peak else None,
     }
 
@@ -138,8 +138,8 @@ def _build_today_latencies(latency: TodayLatency | None) -> Today | None:
     if latency is None:
         return None
     latency_texts = {
-        label: f"{side} ({side.why})" if side.why else str(side)
-        for label, side in latency.sides.items()
+        label: f"{side_latency} ({side_latency.why})" if side_latency.why else str(side_latency)
+        for label, side_latency in latency.sides.items()
     }
     return {"rate": latency.rate, "answers": latency_texts}
 
@@ -154,18 +154,18 @@ def _build_importance(view: StudyView, model: ModelView) -> Importance:
 
 def _build_slice(band: ModelSlice, units: Units) -> SliceBand:
     """Return a slice in the user's units, converted from the peaks that the model predicts."""
-    mean, low, high = (
+    mean_values, low_values, high_values = (
         [units.round_value(units.from_peak(peak)) for peak in peaks]
         for peaks in (band.mean, band.low, band.high)
     )
-    return {"x": band.x, "mean": mean, "low": low, "high": high}
+    return {"x": band.x, "mean": mean_values, "low": low_values, "high": high_values}
 
 
 def _build_effect_rows(view: StudyView, effects: Iterable[ParameterEffect]) -> list[EffectRow]:
     """Return effects in per cent with their 90 % intervals (``null`` if no interval was recorded)."""
-    baseline = view.conclusion.baseline
+    baseline_side = view.conclusion.baseline
     importance_rows = build_importance_rows(
-        effects, list_measured_trials(view.state), baseline.trial if baseline else None
+        effects, list_measured_trials(view.state), baseline_side.trial if baseline_side else None
     )
     return [
         {
@@ -254,8 +254,8 @@ def _build_trial_rows(view: StudyView, columns: Sequence[str]) -> list[TrialRow]
     ``values`` contains a value for each of the settings in ``columns``, or ``null`` if the setting has
     no effect.
     """
-    baseline = view.conclusion.baseline.trial if view.conclusion.baseline else None
-    baseline_files = _read_trial_files(view.study, baseline) if baseline else {}
+    baseline_trial = view.conclusion.baseline.trial if view.conclusion.baseline else None
+    baseline_files = _read_trial_files(view.study, baseline_trial) if baseline_trial else {}
     declared_parameters = find_declared_parameters(view.target)
     trial_rows = []
     for trial in view.state.trials:
@@ -279,9 +279,9 @@ def _build_trial_rows(view: StudyView, columns: Sequence[str]) -> list[TrialRow]
             "rules": list(trial.bindings),
             "differences": list(trial.differences),
         }
-        if baseline is not None and _has_own_settings(view.state, trial, baseline):
+        if baseline_trial is not None and _has_own_settings(view.state, trial, baseline_trial):
             changes = list_setting_changes(
-                baseline.effective_settings, trial.effective_settings, declared_parameters
+                baseline_trial.effective_settings, trial.effective_settings, declared_parameters
             )
             trial_row["changes"] = [[change.name, *change.value_texts] for change in changes]
             trial_files = _read_trial_files(view.study, trial)
@@ -292,9 +292,9 @@ def _build_trial_rows(view: StudyView, columns: Sequence[str]) -> list[TrialRow]
     return trial_rows
 
 
-def _has_own_settings(state: State, trial: Trial, baseline: Trial) -> bool:
+def _has_own_settings(state: State, trial: Trial, baseline_trial: Trial) -> bool:
     """True if the trial is neither the baseline nor a repeat with the settings of its source trial."""
-    if trial.number == baseline.number:
+    if trial.number == baseline_trial.number:
         return False
     return (
         trial.source_trial is None

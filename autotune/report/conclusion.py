@@ -103,9 +103,9 @@ class Conclusion:
         """True if the best configuration is the preset, or the preset without some of its changes."""
         if self.preset is None or self.best is None:
             return False
-        preset, best = self.preset.trial.number, self.best.trial
-        return best.number == preset or (
-            best.phase is Phase.SIMPLIFIED and best.source_trial == preset
+        preset_number, best_trial = self.preset.trial.number, self.best.trial
+        return best_trial.number == preset_number or (
+            best_trial.phase is Phase.SIMPLIFIED and best_trial.source_trial == preset_number
         )
 
     @property
@@ -121,25 +121,25 @@ class Conclusion:
     def sides(self) -> Mapping[str, MeasuredConfiguration]:
         """The sides ``baseline`` and ``best``, if they exist."""
         return {
-            side_name: side
-            for side_name, side in self.configurations.items()
+            side_name: conclusion_side
+            for side_name, conclusion_side in self.configurations.items()
             if side_name != "preset"
         }
 
     @property
     def configurations(self) -> Mapping[str, MeasuredConfiguration]:
         """The configurations ``baseline``, ``preset`` and ``best``, if they exist."""
-        sides = {"baseline": self.baseline, "preset": self.preset, "best": self.best}
-        return {side_name: side for side_name, side in sides.items() if side is not None}
+        side_by_name = {"baseline": self.baseline, "preset": self.preset, "best": self.best}
+        return {side_name: side for side_name, side in side_by_name.items() if side is not None}
 
 
 def find_conclusion(state: State) -> Conclusion:
     """Return the study's conclusion, or the interim result before the verdict."""
     verdict = state.verdict or Verdict(STOPPED_VERDICT, ranking.find_best_trial(state))
-    baseline, best = ranking.find_baseline(state), _build_configuration(state, verdict.best)
+    baseline_trial, best = ranking.find_baseline(state), _build_configuration(state, verdict.best)
     return Conclusion(
         verdict.verdict,
-        _build_configuration(state, baseline.number if baseline else None),
+        _build_configuration(state, baseline_trial.number if baseline_trial else None),
         best,
         verdict.gain,
         _find_preset(state, best),
@@ -147,14 +147,14 @@ def find_conclusion(state: State) -> Conclusion:
 
 
 def _find_preset(state: State, best: MeasuredConfiguration | None) -> MeasuredConfiguration | None:
-    preset = ranking.find_best_preset(state)
-    if preset is None:
+    preset_trial = ranking.find_best_preset(state)
+    if preset_trial is None:
         return None
-    preset_number = state.find_configuration_number(preset)
-    if best is not None and best.trial.number in (preset.number, preset_number):
+    preset_number = state.find_configuration_number(preset_trial)
+    if best is not None and best.trial.number in (preset_trial.number, preset_number):
         return best
     repeats = ranking.list_final_trials(state, preset_number)
-    trials = [_remove_bed_offset(state, trial) for trial in (preset, *repeats)]
+    trials = [_remove_bed_offset(state, trial) for trial in (preset_trial, *repeats)]
     return MeasuredConfiguration(trials[0], tuple(trials[1:]))
 
 
@@ -170,8 +170,8 @@ def _remove_bed_offset(state: State, trial: Trial) -> Trial:
     """Return the trial as an average test bed would have measured it."""
     if trial.bed is None or trial.peak is None:
         return trial
-    scale, peak = exp(-state.get_bed_offset(trial.bed).log), trial.peak
-    scaled_values = {key: scale * getattr(peak, key) for key in ("peak", "low", "high")}
+    bed_scale, peak = exp(-state.get_bed_offset(trial.bed).log), trial.peak
+    scaled_values = {key: bed_scale * getattr(peak, key) for key in ("peak", "low", "high")}
     return replace(trial, peak=replace(peak, **scaled_values))
 
 

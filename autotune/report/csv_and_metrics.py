@@ -66,12 +66,12 @@ def _list_trial_rows(view: StudyView) -> Iterator[CsvRow]:
 
 def _list_reading_rows(view: StudyView) -> Iterator[CsvRow]:
     slo = view.target.slo.objective
-    for record in view.study.readings:
-        reading = record.reading
+    for recorded_reading in view.study.readings:
+        reading = recorded_reading.reading
         yield {
-            "trial": record.trial,
-            "at": record.at,
-            "purpose": record.purpose,
+            "trial": recorded_reading.trial,
+            "at": recorded_reading.at,
+            "purpose": recorded_reading.purpose,
             "rate": reading.rate,
             "seconds": reading.seconds,
             "intended": reading.intended,
@@ -146,12 +146,12 @@ def _list_metric_families(view: StudyView) -> list[tuple[str, str, MetricSamples
 def _list_capacity_samples(
     status_document: StudyStatus,
 ) -> Iterator[tuple[Mapping[str, str], float | None]]:
-    sides = {"baseline": status_document["baseline"], "best": status_document["best"]}
-    for side_name, side in sides.items():
-        if side is not None:
-            yield {"side": side_name, "value": "peak"}, side["peak"]
-            yield {"side": side_name, "value": "low"}, side["low"]
-            yield {"side": side_name, "value": "high"}, side["high"]
+    status_by_side = {"baseline": status_document["baseline"], "best": status_document["best"]}
+    for side_name, side_status in status_by_side.items():
+        if side_status is not None:
+            yield {"side": side_name, "value": "peak"}, side_status["peak"]
+            yield {"side": side_name, "value": "low"}, side_status["low"]
+            yield {"side": side_name, "value": "high"}, side_status["high"]
 
 
 def _list_latency_samples(
@@ -159,12 +159,12 @@ def _list_latency_samples(
 ) -> Iterator[tuple[Mapping[str, str], float | None]]:
     """Yield the measured latencies. Latencies that are only bounds are omitted."""
     latency = status_document["latency"]
-    sides = {"baseline": latency["baseline"], "best": latency["best"]} if latency else {}
-    for side_name, side in sides.items():
-        if side is not None and side["measured"]:
-            yield {"side": side_name, "value": "latency"}, side["latency"]
-            yield {"side": side_name, "value": "low"}, side["low"]
-            yield {"side": side_name, "value": "high"}, side["high"]
+    latency_by_side = {"baseline": latency["baseline"], "best": latency["best"]} if latency else {}
+    for side_name, side_latency in latency_by_side.items():
+        if side_latency is not None and side_latency["measured"]:
+            yield {"side": side_name, "value": "latency"}, side_latency["latency"]
+            yield {"side": side_name, "value": "low"}, side_latency["low"]
+            yield {"side": side_name, "value": "high"}, side_latency["high"]
 
 
 def _list_start_samples(view: StudyView) -> Iterator[tuple[Mapping[str, str], float | None]]:

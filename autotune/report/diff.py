@@ -118,7 +118,7 @@ def find_trial(state: State, trial_name: str) -> Trial:
     if trial_name in ("baseline", "best"):
         sides = find_conclusion(state).sides
         if trial_name not in sides:
-            side_names = [side for side in ("baseline", "best") if side in sides]
+            side_names = [side_name for side_name in ("baseline", "best") if side_name in sides]
             raise AutotuneError(
                 f"this study has no {trial_name} configuration",
                 hint=_format_configuration_names(state, side_names),

@@ -46,15 +46,15 @@ def build_explanation(view: StudyView) -> Explanation:
     Raises AutotuneError for a study without a winner.
     """
     state = view.state
-    baseline, winner = find_baseline_and_winner(state, view.study.directory)
-    analysis = analyze_study(view.study.directory, state, winner.number)
+    baseline_trial, winner_trial = find_baseline_and_winner(state, view.study.directory)
+    analysis = analyze_study(view.study.directory, state, winner_trial.number)
     trials = list_measured_trials(state)
     modelled_costs = analysis.costs if len(trials) >= MIN_CONFIGURATIONS else {}
     return Explanation(
-        winner.number,
+        winner_trial.number,
         len(trials),
         select_reversal_costs(state, modelled_costs),
-        build_importance_rows(analysis.view.importance, trials, baseline),
+        build_importance_rows(analysis.view.importance, trials, baseline_trial),
         analysis.view,
     )
 
@@ -88,17 +88,17 @@ def build_explanation_json(
             for row in explanation.effects
         ],
         "interactions": [encode_pair(pair) for pair in explanation.model.pairs],
-        "edges": [_encode_edge(edge) for edge in explanation.model.edges],
+        "edges": [_encode_edge(range_edge) for range_edge in explanation.model.edges],
         "minimal": _encode_minimal(view.state.minimal_changes),
     }
 
 
-def _encode_edge(edge: RangeEdge) -> documents.RangeEdgeObject:
+def _encode_edge(range_edge: RangeEdge) -> documents.RangeEdgeObject:
     return {
-        "parameter": edge.parameter,
-        "value": edge.value,
-        "end": edge.end,
-        "try_range": edge.try_range,
+        "parameter": range_edge.parameter,
+        "value": range_edge.value,
+        "end": range_edge.end,
+        "try_range": range_edge.try_range,
     }
 
 
@@ -158,9 +158,9 @@ def _format_effects(explanation: Explanation) -> Iterator[str]:
         yield "Interactions:"
     for pair in explanation.model.pairs:
         yield f"  {pair.first} × {pair.second}: ±{100 * pair.effect:.1f} %"
-    for edge in explanation.model.edges:
+    for range_edge in explanation.model.edges:
         yield ""
-        yield format_edge(edge)
+        yield format_edge(range_edge)
 
 
 def format_effect(row: ImportanceRow) -> str:

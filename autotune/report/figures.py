@@ -96,8 +96,8 @@ class StudyFigures:
         readings.
         """
         return {
-            side_name: sum_deciding_readings(self.study.readings, side.deciding_trials)
-            for side_name, side in self.conclusion.configurations.items()
+            side_name: sum_deciding_readings(self.study.readings, conclusion_side.deciding_trials)
+            for side_name, conclusion_side in self.conclusion.configurations.items()
         }
 
     @cached_property
@@ -126,16 +126,16 @@ def build_study_figures(study: Study) -> StudyFigures:
         find_conclusion(study.state),
     )
     baseline, best, gain = conclusion.baseline, conclusion.best, conclusion.gain
-    preset = conclusion.preset
+    preset_side = conclusion.preset
     estimates = {
         "baseline": baseline.best_estimate if baseline else None,
-        "preset": preset.best_estimate if preset else None,
+        "preset": preset_side.best_estimate if preset_side else None,
         "best": best.repeated_peak if best else None,
     }
     baseline_peak = estimates["baseline"]
     findings = {
-        side_name: _find_newest_bottleneck(state, side)
-        for side_name, side in conclusion.sides.items()
+        side_name: _find_newest_bottleneck(state, conclusion_side)
+        for side_name, conclusion_side in conclusion.sides.items()
     }
     declared_parameters = find_declared_parameters(study.target)
     return StudyFigures(
@@ -163,12 +163,12 @@ def build_study_figures(study: Study) -> StudyFigures:
 def _split_gain_into_shares(state: State, conclusion: Conclusion) -> GainShares:
     if conclusion.verdict != "improved":
         return NO_SHARES
-    sides = (conclusion.baseline, conclusion.preset, conclusion.best)
+    conclusion_sides = (conclusion.baseline, conclusion.preset, conclusion.best)
     baseline, preset, best = (
         PeakMeasurement(side.best_estimate, max(1, side.repeat_count))
         if side and side.best_estimate and side.best_estimate.is_feasible
         else None
-        for side in sides
+        for side in conclusion_sides
     )
     return compute_gain_shares(state, baseline, preset, best, preset_won=conclusion.preset_won)
 

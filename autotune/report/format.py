@@ -44,9 +44,9 @@ def format_duration(seconds: float) -> str:
     whole_seconds = round(seconds)
     if whole_seconds < 60:
         return f"{whole_seconds} s"
-    minutes, rest = divmod(whole_seconds, 60)
+    minutes, remaining_seconds = divmod(whole_seconds, 60)
     units = (
-        ((minutes, "min"), (rest, "s"))
+        ((minutes, "min"), (remaining_seconds, "s"))
         if minutes < 60
         else ((minutes // 60, "h"), (minutes % 60, "min"))
     )

@@ -84,6 +84,6 @@ def format_gain_shares(
     return ", ".join(share_texts)
 
 
-def _format_share(ratio: Estimate, units: Units, before_peak: float) -> str:
-    ratio_text = format_ratio(ratio, units, before_peak)
-    return ratio_text if ratio.differs_from_one else f"{ratio_text} (not distinguishable)"
+def _format_share(gain_ratio: Estimate, units: Units, before_peak: float) -> str:
+    ratio_text = format_ratio(gain_ratio, units, before_peak)
+    return ratio_text if gain_ratio.differs_from_one else f"{ratio_text} (not distinguishable)"

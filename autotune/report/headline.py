@@ -35,8 +35,8 @@ class Headline:
 
 def build_headline(view: StudyFigures) -> Headline:
     """Return the top line of a report."""
-    mark, style = VERDICT_MARKS.get(view.verdict, UNDECIDED_MARK)
-    return Headline(mark, style, _format_verdict(view))
+    verdict_mark, style = VERDICT_MARKS.get(view.verdict, UNDECIDED_MARK)
+    return Headline(verdict_mark, style, _format_verdict(view))
 
 
 def _format_verdict(view: StudyFigures) -> str:
@@ -49,8 +49,8 @@ def _format_verdict(view: StudyFigures) -> str:
             verdict_text = _format_gain(view)
         case "improved":
             # Without a capacity of the baseline, no ratio can be computed.
-            is_stack = isinstance(view.units, RequestUnits)
-            problem = "does not meet the SLO at any rate" if is_stack else "returned no value"
+            is_web_stack = isinstance(view.units, RequestUnits)
+            problem = "does not meet the SLO at any rate" if is_web_stack else "returned no value"
             if view.conclusion.baseline and view.conclusion.baseline.trial.failure:
                 problem = "could not be measured"
             best_text = view.units.format_amount(view.capacities["best"].peak)
@@ -89,15 +89,15 @@ def _format_no_improvement(view: StudyFigures) -> str:
         )
         return f"no {outcome_text}{_format_gain(view)}"
     if sum(view.trial_counts.values()) <= 1:
-        reason = "time ran out before any candidate was tried"
+        no_gain_reason = "time ran out before any candidate was tried"
     elif view.conclusion.best:
-        reason = "no other configuration was confirmed"
+        no_gain_reason = "no other configuration was confirmed"
     else:
         outcome = "met the SLO" if isinstance(units, RequestUnits) else "gave a value"
-        reason = f"no other configuration {outcome}"
+        no_gain_reason = f"no other configuration {outcome}"
     if limit_text := _format_load_limit(view):
         return f"no gain could be measured{units.objective_suffix}: {limit_text}"
-    return f"no improvement{units.objective_suffix}: {reason}"
+    return f"no improvement{units.objective_suffix}: {no_gain_reason}"
 
 
 def _format_load_limit(view: StudyFigures) -> str:
@@ -149,7 +149,7 @@ def format_gain_split(view: StudyFigures) -> str:
     if conclusion.preset_won and not conclusion.shows_preset and view.verdict == "improved":
         return "from the preset alone; the search found nothing better"
     peaks = []
-    for side in (conclusion.baseline, conclusion.preset):
-        peak = side.best_estimate if side else None
+    for conclusion_side in (conclusion.baseline, conclusion.preset):
+        peak = conclusion_side.best_estimate if conclusion_side else None
         peaks.append(peak.peak if peak and peak.is_feasible else 0.0)
     return format_gain_shares(view.gain_shares, view.units, *peaks)

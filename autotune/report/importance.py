@@ -34,10 +34,10 @@ class ImportanceRow:
 
 def format_edge(edge: RangeEdge) -> str:
     """Return a sentence about a parameter that is best at the end of its range, with the range to try."""
-    low, high = edge.try_range
+    range_low, range_high = edge.try_range
     return (
         f"{edge.parameter} is best at the {edge.end} end of its range ({edge.value}): "
-        f"try {{range: [{low}, {high}]}}"
+        f"try {{range: [{range_low}, {range_high}]}}"
     )
 
 

@@ -103,14 +103,14 @@ class TodayLatency:
     @property
     def change_text(self) -> str:
         """The latencies before and after: ``38 ms → 21 ms``."""
-        sides = (self.baseline, self.best)
-        return " → ".join(side.short_text if side else UNMEASURED_TEXT for side in sides)
+        side_latencies = (self.baseline, self.best)
+        return " → ".join(side.short_text if side else UNMEASURED_TEXT for side in side_latencies)
 
     @property
     def text(self) -> str:
         """The latencies with their intervals, and the reasons for bounds."""
-        sides = (self.baseline, self.best)
-        latencies = " → ".join(str(side) if side else UNMEASURED_TEXT for side in sides)
+        side_latencies = (self.baseline, self.best)
+        latencies = " → ".join(str(side) if side else UNMEASURED_TEXT for side in side_latencies)
         return "; ".join([f"{self.percentile} {latencies} at {self.rate_text}", *self.reasons])
 
     @property
@@ -134,17 +134,17 @@ class LatencyCurve:
 
     def estimate_at(self, rate: float) -> LatencyEstimate:
         """Return the estimated latency percentile at ``rate`` requests/s."""
-        if bound := bound_by_capacity(rate, self.capacity, self.limit_seconds):
-            return bound
+        if capacity_bound := bound_by_capacity(rate, self.capacity, self.limit_seconds):
+            return capacity_bound
         bands = (self.median, self.low, self.high)
-        median, low, high = (_interpolate(self.rates, band, rate) for band in bands)
+        median, low_latency, high_latency = (_interpolate(self.rates, band, rate) for band in bands)
         if rate < self.rates[0]:
             why = f"extrapolated: the lowest measured rate is {fmt.format_rate(self.rates[0])}/s"
-            return LatencyEstimate(high, low, high, AT_MOST_BOUND, why)
+            return LatencyEstimate(high_latency, low_latency, high_latency, AT_MOST_BOUND, why)
         if rate > self.rates[-1]:
             why = f"extrapolated: the highest measured rate is {fmt.format_rate(self.rates[-1])}/s"
-            return LatencyEstimate(low, low, high, MORE_THAN_BOUND, why)
-        return LatencyEstimate(median, low, high)
+            return LatencyEstimate(low_latency, low_latency, high_latency, MORE_THAN_BOUND, why)
+        return LatencyEstimate(median, low_latency, high_latency)
 
 
 def bound_by_capacity(
@@ -216,11 +216,11 @@ def measure_latency(
 def _estimate_percentile(reading: Reading, slo: Slo, timeout_seconds: float) -> Estimate:
     """Return the percentile of one reading, with the sd that repeated readings would have."""
     share_sd = sqrt(slo.quantile * (1 - slo.quantile) / reading.intended)
-    low, percentile, high = (
-        _find_percentile(reading, min(slo.quantile + sds * share_sd, 1.0), timeout_seconds)
-        for sds in (-1, 0, 1)
+    low, percentile, high_latency = (
+        _find_percentile(reading, min(slo.quantile + sd_count * share_sd, 1.0), timeout_seconds)
+        for sd_count in (-1, 0, 1)
     )
-    return Estimate(log(percentile), log(high / low) / 2).widen_by_noise(READING_LOG_SD)
+    return Estimate(log(percentile), log(high_latency / low) / 2).widen_by_noise(READING_LOG_SD)
 
 
 def _find_percentile(reading: Reading, quantile: float, timeout_seconds: float) -> float:
@@ -278,12 +278,12 @@ def fit_curve(
         for _ in range(BOOTSTRAP_CURVES)
     ]
     sorted_columns = [sorted(column) for column in zip(*curves, strict=True)]
-    median, low, high = (
+    median, low, high_curve = (
         tuple(exp(column[round(share * (BOOTSTRAP_CURVES - 1))]) for column in sorted_columns)
         for share in (0.5, 0.05, 0.95)
     )
     peak = capacity if crossing_estimate else None
-    return LatencyCurve(tuple(map(exp, log_rate_grid)), median, low, high, peak, slo.limit)
+    return LatencyCurve(tuple(map(exp, log_rate_grid)), median, low, high_curve, peak, slo.limit)
 
 
 def _build_log_point(reading: Reading, slo: Slo, timeout_seconds: float) -> LogPoint:
@@ -332,24 +332,24 @@ def _fit_log_curve(
             *(max(seconds_logarithm, log_limit) for seconds_logarithm in upper_log_seconds),
         ]
         log_rates = [*log_rates[:crossing_index], crossing_log_rate, *log_rates[crossing_index:]]
-    return [_interpolate(log_rates, log_seconds, rate) for rate in log_rate_grid]
+    return [_interpolate(log_rates, log_seconds, log_rate) for log_rate in log_rate_grid]
 
 
 def _fit_isotonic(points: Sequence[LogPoint]) -> list[float]:
     """Return the least-squares fit that never falls, by the pool-adjacent-violators algorithm."""
     blocks: list[tuple[float, float, int]] = []  # mean, weight, number of points
     for _, log_seconds, weight in points:
-        block = (log_seconds, weight, 1)
-        while blocks and blocks[-1][0] >= block[0]:
-            mean, block_weight, count = blocks.pop()
-            total_weight = block_weight + block[1]
-            block = (
-                (mean * block_weight + block[0] * block[1]) / total_weight,
+        pooled_block = (log_seconds, weight, 1)
+        while blocks and blocks[-1][0] >= pooled_block[0]:
+            mean, block_weight, point_count = blocks.pop()
+            total_weight = block_weight + pooled_block[1]
+            pooled_block = (
+                (mean * block_weight + pooled_block[0] * pooled_block[1]) / total_weight,
                 total_weight,
-                count + block[2],
+                point_count + pooled_block[2],
             )
-        blocks.append(block)
-    return [mean for mean, _, count in blocks for _ in range(count)]
+        blocks.append(pooled_block)
+    return [mean for mean, _, point_count in blocks for _ in range(point_count)]
 
 
 def _interpolate(xs: Sequence[float], ys: Sequence[float], x: float) -> float:

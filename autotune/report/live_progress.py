@@ -235,9 +235,9 @@ class PanelSpace:
             outcome = format_outcome(trial, outlook.units)
             if len(outcome) > outcome_width:
                 outcome = textwrap.shorten(outcome, outcome_width, placeholder=" …")
-            cells = (format_trial_label(trial), outcome, _format_interval(trial, outlook))
+            cell_texts = (format_trial_label(trial), outcome, _format_interval(trial, outlook))
             style = _select_style(trial, outlook)
-            table.add_row(*(style_text(cell, style) for cell in cells))
+            table.add_row(*(style_text(cell_text, style) for cell_text in cell_texts))
         return table
 
     def _reserve_lines(self, lines: Sequence[StyledLine]) -> list[Text]:
@@ -257,8 +257,8 @@ class PanelSpace:
 def _format_interval(trial: Trial, outlook: StudyOutlook) -> str:
     if trial.peak is None or not trial.peak.is_feasible:
         return ""
-    low, high = map(outlook.units.from_peak, (trial.peak.low, trial.peak.high))
-    return outlook.units.format_interval(low, high)
+    interval_low, interval_high = map(outlook.units.from_peak, (trial.peak.low, trial.peak.high))
+    return outlook.units.format_interval(interval_low, interval_high)
 
 
 def _format_trial_row(trial: Trial, outlook: StudyOutlook) -> str:
@@ -266,5 +266,5 @@ def _format_trial_row(trial: Trial, outlook: StudyOutlook) -> str:
 
 
 def _select_style(trial: Trial, outlook: StudyOutlook) -> str:
-    leader = outlook.leader
-    return "green" if leader is not None and trial.number == leader.trial.number else ""
+    leading_side = outlook.leader
+    return "green" if leading_side is not None and trial.number == leading_side.trial.number else ""

@@ -54,14 +54,14 @@ def build_measurement_json(
     if latency := _build_latency_json(measurement, study):
         envelope["latency"] = latency
     if measurement.gain is not None and measurement.against is not None:
-        comparison = [
+        comparison_trials = [
             _build_trial_json(trial, study, units) for trial in measurement.comparison_trials
         ]
         envelope["against"] = measurement.against.name
         if measurement.against.name == BASELINE_NAME:
-            envelope["baseline"] = comparison
+            envelope["baseline"] = comparison_trials
         else:
-            envelope["other"] = comparison
+            envelope["other"] = comparison_trials
         gain = units.build_gain(
             measurement.gain, _list_peaks(measurement.comparison_trials)[0].peak
         )
@@ -80,8 +80,8 @@ def build_measurement_json(
 def _build_interval_json(measurement: Measurement, units: Units) -> documents.Interval:
     if measurement.interval is None:
         return {"low": None, "high": None}
-    low, high = sorted(map(units.from_peak, measurement.interval))
-    return {"low": units.round_value(low), "high": units.round_value(high)}
+    interval_low, interval_high = sorted(map(units.from_peak, measurement.interval))
+    return {"low": units.round_value(interval_low), "high": units.round_value(interval_high)}
 
 
 def _build_latency_json(measurement: Measurement, study: Study) -> documents.MeasuredLatency | None:
@@ -134,9 +134,9 @@ def _build_trial_json(trial: Trial, study: Study, units: Units) -> documents.Mea
 
 def _encode_finding(finding: RecordedBottleneck) -> documents.Finding:
     """Return a finding as JSON without its trial, which the measurement already contains."""
-    document = encode_finding(finding)
-    del document["trial"]
-    return document
+    finding_document = encode_finding(finding)
+    del finding_document["trial"]
+    return finding_document
 
 
 def _build_load_curve_json(
@@ -202,26 +202,26 @@ def _format_latency(measurement: Measurement, study: Study) -> Iterator[str]:
     latencies = [str(latency) if latency else UNMEASURED_TEXT for latency in sides]
     if any(sides):
         percentile = fmt.format_percentile(study.target.slo.objective)
-        rate = fmt.format_rate(study.target.load.today)
-        yield f"{percentile} {' → '.join(latencies)} at today's {rate}/s"
+        rate_text = fmt.format_rate(study.target.load.today)
+        yield f"{percentile} {' → '.join(latencies)} at today's {rate_text}/s"
 
 
 def _format_result(measurement: Measurement, study: Study, units: Units) -> Iterator[str]:
-    gain, against = measurement.gain, measurement.against
-    if gain is not None and against is not None:
+    gain, other_side = measurement.gain, measurement.against
+    if gain is not None and other_side is not None:
         comparison_peak = _list_peaks(measurement.comparison_trials)[0].peak
         gain_text = units.build_gain(gain, comparison_peak).text
         pairs_text = format_count(gain.pairs, "alternating pair")
-        yield f"{gain_text}{units.objective_suffix} against {against.name_in_sentence}, {pairs_text}"
+        yield f"{gain_text}{units.objective_suffix} against {other_side.name_in_sentence}, {pairs_text}"
         return
     for trial in measurement.trials:
         if trial.peak is not None:
             yield _format_capacity(trial.number, trial.peak, study, units)
     if measurement.interval is not None:
         mean = units.format_amount(units.from_peak(measurement.peak))
-        interval = units.format_interval(*map(units.from_peak, measurement.interval))
+        interval_text = units.format_interval(*map(units.from_peak, measurement.interval))
         count_text = format_count(len(measurement.trials), "measurement")
-        yield f"mean of {count_text}: {mean} {interval}"
+        yield f"mean of {count_text}: {mean} {interval_text}"
     if measurement.spread is not None:
         yield f"spread between repeats: {100 * measurement.spread:.1f} %"
 
@@ -235,9 +235,9 @@ def _format_capacity(trial_number: int, peak: Peak, study: Study, units: Units) 
     if not peak.is_feasible and isinstance(units, RequestUnits):
         evidence = f": {readings.failure_text}" if readings.requests else ""
         return f"{units.no_result_text} ({units.objective}){evidence}"
-    interval = units.format_interval(units.from_peak(peak.low), units.from_peak(peak.high))
+    interval_text = units.format_interval(units.from_peak(peak.low), units.from_peak(peak.high))
     verdict = VERDICT_TEXTS.get(peak.verdict) or peak.verdict
-    return f"{units.format_amount(units.from_peak(peak.peak))} {interval}, {verdict}{evidence}"
+    return f"{units.format_amount(units.from_peak(peak.peak))} {interval_text}, {verdict}{evidence}"
 
 
 def _format_side(trials: tuple[Trial, ...], study: Study) -> Iterator[str]:
@@ -263,31 +263,31 @@ def _format_side(trials: tuple[Trial, ...], study: Study) -> Iterator[str]:
 
 
 def _format_step(step: LoadStep, verdict_mark: str) -> str:
-    rate = f"{fmt.format_rate(step.pooled_reading.rate)}/s"
+    rate_text = f"{fmt.format_rate(step.pooled_reading.rate)}/s"
     goodput = "–" if step.goodput is None else f"{fmt.format_rate(step.goodput)}/s"
-    columns = "".join(
-        f"{fmt.format_latency(_round_percentile_seconds(step, percent)):>9}"
-        for percent in PERCENTILES
+    percentile_columns = "".join(
+        f"{fmt.format_latency(_round_percentile_seconds(step, percentile_percent)):>9}"
+        for percentile_percent in PERCENTILES
     )
     violations = 100 * step.pooled_reading.violations / step.pooled_reading.intended
     remarks = ["cut short"] if step.pooled_reading.truncated else []
     if errors := ", ".join(
-        f"{count} {error_kind}" for error_kind, count in _list_errors(step).items()
+        f"{error_count} {error_kind}" for error_kind, error_count in _list_errors(step).items()
     ):
         remarks.append(errors)
     if step.pooled_reading.example:
         remarks.append(step.pooled_reading.example)
     if step.invalid_reason:
         remarks = [f"invalid sample: {step.invalid_reason}"]
-    line = f"{rate:>9}{goodput:>11}{columns}  {violations:.2f} % {verdict_mark}"
+    line = f"{rate_text:>9}{goodput:>11}{percentile_columns}  {violations:.2f} % {verdict_mark}"
     return "  ".join([line, *remarks])
 
 
 def _list_errors(step: LoadStep) -> dict[str, int]:
     return {
-        error_kind: count
-        for error_kind, count in sorted(step.pooled_reading.errors.items())
-        if count
+        error_kind: error_count
+        for error_kind, error_count in sorted(step.pooled_reading.errors.items())
+        if error_count
     }
 
 
@@ -301,5 +301,5 @@ def _list_peaks(trials: Iterable[Trial]) -> list[Peak]:
 
 
 def _round_percentile_seconds(step: LoadStep, percent: float) -> float | None:
-    milliseconds = step.percentile_milliseconds(percent)
-    return None if milliseconds is None else round(milliseconds / 1000, 6)
+    latency_milliseconds = step.percentile_milliseconds(percent)
+    return None if latency_milliseconds is None else round(latency_milliseconds / 1000, 6)

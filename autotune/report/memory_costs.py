@@ -74,14 +74,14 @@ def compute_memory_costs(
     readings: Mapping[str, Sequence[RecordedReading]],
 ) -> MemoryCosts:
     """Return the memory that ``changes`` need. ``readings`` belong to ``baseline`` and ``best``."""
-    baseline, best = conclusion.baseline, conclusion.best
-    if baseline is None or best is None or not changes or study.target.command is not None:
+    baseline, best_side = conclusion.baseline, conclusion.best
+    if baseline is None or best_side is None or not changes or study.target.command is not None:
         return NO_MEMORY_COSTS
     baseline_settings, best_settings = (
         baseline.trial.effective_settings,
-        best.trial.effective_settings,
+        best_side.trial.effective_settings,
     )
-    modelled_cost, by_change = None, {}
+    modelled_cost, cost_by_change = None, {}
     # An old study may lack host facts or parameters that today's memory rules need.
     with suppress(AutotuneError, LookupError):
         recorded_environment = rebuild_environment(
@@ -92,8 +92,8 @@ def compute_memory_costs(
         modelled_cost = model.compute_change(
             baseline_settings, best_settings, [change.name for change in changes]
         )
-        by_change = dict(_model_single_changes(model, changes, best_settings))
-    return MemoryCosts(modelled_cost, by_change, _measure_memory_change(study, readings))
+        cost_by_change = dict(_model_single_changes(model, changes, best_settings))
+    return MemoryCosts(modelled_cost, cost_by_change, _measure_memory_change(study, readings))
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class MemoryModel:
         The result is ``None`` unless memory rules cover all of these hosts, before and after the change.
         """
         tiers = {ParameterName.parse(parameter_name).tier for parameter_name in parameter_names}
-        hosts = {host for tier in tiers for host in self.target.tiers[tier].hosts}
+        hosts = {host for tier_name in tiers for host in self.target.tiers[tier_name].hosts}
         old_bytes, new_bytes = (
             {
                 host_memory.host: host_memory.needed
@@ -144,16 +144,16 @@ def _measure_memory_change(
     if study.target.simulated is not None:
         return None
     facts, slo = study.first_record.facts, study.target.slo.objective
-    memory_in_use = []
-    for side in ("baseline", "best"):
-        usages = average_host_usage(readings.get(side, ()), slo)
-        memory_sizes = {host: facts[host].memory for host in usages if host in facts}
-        if not usages or len(memory_sizes) < len(facts) or not all(memory_sizes.values()):
+    memory_by_side = []
+    for side_name in ("baseline", "best"):
+        usage_by_host = average_host_usage(readings.get(side_name, ()), slo)
+        memory_sizes = {host: facts[host].memory for host in usage_by_host if host in facts}
+        if not usage_by_host or len(memory_sizes) < len(facts) or not all(memory_sizes.values()):
             return None
-        memory_in_use.append(
+        memory_by_side.append(
             sum(
-                usages[host]["memory"] * (memory_size or 0.0)
+                usage_by_host[host]["memory"] * (memory_size or 0.0)
                 for host, memory_size in memory_sizes.items()
             )
         )
-    return memory_in_use[1] - memory_in_use[0]
+    return memory_by_side[1] - memory_by_side[0]

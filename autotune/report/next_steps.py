@@ -44,8 +44,8 @@ def build_next_steps(view: StudyFigures) -> NextSteps:
 def _select_next_steps(view: StudyFigures) -> NextSteps:
     study = view.study.argument
     if view.verdict == STOPPED_VERDICT and not view.state.purpose:
-        resume = f"autotune resume {view.study.resume_argument}"
-        return NextSteps(resume=() if view.study.running_process else (resume,))
+        resume_command = f"autotune resume {view.study.resume_argument}"
+        return NextSteps(resume=() if view.study.running_process else (resume_command,))
     if view.verdict != "improved":
         return NextSteps()
     output_directory = shlex.quote(f"{view.name}-best")
@@ -84,21 +84,21 @@ def _describe_manual_step(target: Target, output_directory: str) -> str:
 
 def _list_commands(view: StudyFigures, steps: NextSteps) -> Iterator[str]:
     """Yield the next commands, the most useful first."""
-    study = view.study.argument
+    study_argument = view.study.argument
     if view.verdict == STOPPED_VERDICT and not view.state.purpose:
         yield from steps.resume
-        yield f"autotune status {study}"
+        yield f"autotune status {study_argument}"
     yield from steps.apply[:1]
     if view.gain and view.verdict == "improved" and len(view.changes) > 1:
         is_measurable = not (view.state.minimal_changes or view.state.is_shared)
         measure_option = " --measure" if is_measurable else ""
-        yield f"autotune explain {study}{measure_option}"
+        yield f"autotune explain {study_argument}{measure_option}"
     if view.conclusion.best:
-        yield f"autotune diff {study}"
+        yield f"autotune diff {study_argument}"
     if view.verdict != "improved":
         page_option = "--html report.html" if view.study.is_database_copy else "--open"
-        yield f"autotune report {study} {page_option}"
-    yield f"autotune report {study} --json"
+        yield f"autotune report {study_argument} {page_option}"
+    yield f"autotune report {study_argument} --json"
 
 
 def _choose_status_command(view: StudyFigures) -> str:

@@ -60,16 +60,16 @@ class StudyOutlook:
     @property
     def best_text(self) -> str:
         """Return the best result so far, and its gain over the baseline."""
-        is_stack = isinstance(self.units, RequestUnits) and self.baseline is not None
-        best = "nothing meets the SLO yet" if is_stack else "nothing measured yet"
+        is_web_stack = isinstance(self.units, RequestUnits) and self.baseline is not None
+        result_text = "nothing meets the SLO yet" if is_web_stack else "nothing measured yet"
         peak = select_feasible_peak(self.leader)
         if self.leader is not None and peak:
             lead_text = f", {self.lead_text}" if self.lead_text else ""
             repeat_count = self.leader.repeat_count
-            repeats = f", re-measured {repeat_count}×" if self.leader.repeated_peak else ""
+            repeats_text = f", re-measured {repeat_count}×" if self.leader.repeated_peak else ""
             amount = self.units.format_short(self.units.from_peak(peak))
-            best = f"best {amount} (#{self.leader.trial.number}{lead_text}{repeats})"
-        return best
+            result_text = f"best {amount} (#{self.leader.trial.number}{lead_text}{repeats_text})"
+        return result_text
 
 
 def build_outlook(target: Target, state: State) -> StudyOutlook:
@@ -102,13 +102,13 @@ def _estimate_seconds_left(state: State, budget: Budget) -> float:
         state.list_finished_trials(Phase.CONFIRM),
     )
     missing_finalists = max(0, schedule.MIN_FINALISTS - len(finalists))
-    missing_confirmations = max(0, 2 * MIN_PAIRS - len(confirmation_trials))
+    missing_confirmation_count = max(0, 2 * MIN_PAIRS - len(confirmation_trials))
     is_search_over = finalists or confirmation_trials or state.stop_reason or state.posterior
     searched_count = budget.trials if is_search_over else len(state.list_counted_trials())
-    beds = max(1, len(state.active_beds))
+    bed_count = max(1, len(state.active_beds))
     return min(
         remaining_seconds,
         trial_seconds
-        * (max(0, budget.trials - searched_count) + missing_finalists + missing_confirmations)
-        / beds,
+        * (max(0, budget.trials - searched_count) + missing_finalists + missing_confirmation_count)
+        / bed_count,
     )

@@ -123,7 +123,7 @@ def render_page(view: StudyView) -> str:
     charts, configuration_count = build_chart_data(view), len(list_measured_trials(view.state))
     warning_lines = [f"{warning.text} → {warning.remedy}" for warning in view.warnings]
     sections = text.build_sections(view) | {"Warnings": warning_lines}
-    minimal, importance = view.state.minimal_changes, charts.get("importance")
+    minimal_changes, importance = view.state.minimal_changes, charts.get("importance")
     template = load_templates().get_template("page.html.j2")
     return template.render(
         name=view.name,
@@ -141,10 +141,10 @@ def render_page(view: StudyView) -> str:
         folded_tiers=group_changes_by_tier(view, MAX_SHOWN_SETTINGS, remaining=True),
         settings_folded=len(view.changes) - MAX_SHOWN_SETTINGS,
         settings_title=text.select_change_title(view),
-        reduction=format_reduction(minimal) if minimal else "",
+        reduction=format_reduction(minimal_changes) if minimal_changes else "",
         limits=view.bottlenecks.items(),
         steps=view.next_steps,
-        has_costs=bool(view.reversal_costs or minimal),
+        has_costs=bool(view.reversal_costs or minimal_changes),
         has_actions=view.target.command is None,
         has_memory=view.memory_costs.has_memory_changes,
         data=encode_json(charts),
@@ -152,7 +152,7 @@ def render_page(view: StudyView) -> str:
         measurements=len(view.state.trials),
         readings=len(view.study.readings),
         beds=list(build_bed_rows(view)),
-        ceilings=[build_ceilings_table(record) for record in view.state.ceilings],
+        ceilings=[build_ceilings_table(ceilings_record) for ceilings_record in view.state.ceilings],
         unit=view.units.unit,
         quantity=view.units.quantity_name,
         without_hosts=_list_sides_without_hosts(view, charts),

@@ -90,26 +90,26 @@ def _build_capacity_card(
         note = f"limited by {side.best_estimate.limit}"
         return Card(title, units.format_lower_bound(side.best_estimate.peak), note)
     if units.has_value(capacity.peak):
-        interval = units.format_interval(capacity.low or 0.0, capacity.high or 0.0)
+        interval_text = units.format_interval(capacity.low or 0.0, capacity.high or 0.0)
         notes = (
-            interval,
+            interval_text,
             f"trial {side.trial.number}",
             repeats_text if side.repeated_peak else "",
             view.deciding_readings[side_name].text,
         )
         return Card(title, units.format_amount(capacity.peak), ", ".join(filter(None, notes)))
     if side.selection_peak is not None and side.selection_peak.is_feasible:
-        figure = units.format_amount(units.from_peak(side.selection_peak.peak))
+        figure_text = units.format_amount(units.from_peak(side.selection_peak.peak))
         note = "no repeat succeeded" if side.repeats else "not re-measured"
-        return Card(title, figure, f"search result, {note}")
+        return Card(title, figure_text, f"search result, {note}")
     return Card(title, "–", format_no_result(side, units))
 
 
 def _build_gain_card(view: StudyView) -> Card:
     split_text = f"; {view.gain_split}" if view.gain_split else ""
     if view.gain is None and view.verdict == "improved":
-        is_stack = isinstance(view.units, RequestUnits)
-        figure = "from zero" if is_stack else "no ratio"
+        is_web_stack = isinstance(view.units, RequestUnits)
+        figure = "from zero" if is_web_stack else "no ratio"
         return Card("Gain", figure, f"the baseline has no {view.units.quantity_name}{split_text}")
     if view.gain is None:
         figure = "none yet" if view.verdict == STOPPED_VERDICT else "none"
@@ -133,15 +133,15 @@ def _build_latency_cards(view: StudyView) -> list[Card]:
 
 
 def _build_memory_cards(view: StudyView) -> list[Card]:
-    costs = view.memory_costs
-    if view.verdict == "no-improvement" or not costs.text:
+    memory_costs = view.memory_costs
+    if view.verdict == "no-improvement" or not memory_costs.text:
         return []
-    if costs.modelled is None:
-        return [Card("Memory", format_memory_change(costs.measured), "measured at capacity")]
+    if memory_costs.modelled is None:
+        return [Card("Memory", format_memory_change(memory_costs.measured), "measured at capacity")]
     note = "modelled maximum"
-    if costs.measured is not None:
-        note += f"; {format_memory_change(costs.measured)} measured at capacity"
-    return [Card("Memory", format_memory_change(costs.modelled), note)]
+    if memory_costs.measured is not None:
+        note += f"; {format_memory_change(memory_costs.measured)} measured at capacity"
+    return [Card("Memory", format_memory_change(memory_costs.modelled), note)]
 
 
 def _build_objective_card(view: StudyView) -> Card:
@@ -183,14 +183,14 @@ def list_provenance(view: StudyView) -> list[tuple[str, str]]:
     time_text = (
         f"{fmt.format_duration(view.state.elapsed_seconds)} of {fmt.format_duration(budget.time)}"
     )
-    trials = (
+    trials_text = (
         f"{view.outlook.trial_count} of {format_count(budget.trials, 'configuration')} in "
         f"{format_count(len(view.state.list_finished_trials()), 'measurement')}"
     )
     search_text = f"sampler {target.search.sampler}, seed {target.search.seed}"
     return [
         *((row_label, text) for row_label, text in labelled_texts if text),
-        ("budget", f"{trials}, {time_text}; {search_text}"),
+        ("budget", f"{trials_text}, {time_text}; {search_text}"),
     ]
 
 

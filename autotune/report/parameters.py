@@ -109,12 +109,12 @@ def _merge_service_kinds(service_kinds: list[Service]) -> list[CatalogueEntry]:
     shared_parameters = [
         p
         for p in service_kinds[0].parameters
-        if all(p in kind.parameters for kind in service_kinds)
+        if all(p in service_kind.parameters for service_kind in service_kinds)
     ]
     kind_entries = [
-        CatalogueEntry(parameter, (kind.deployment or kind.key,))
-        for kind in service_kinds
-        for parameter in kind.parameters
+        CatalogueEntry(parameter, (service_kind.deployment or service_kind.key,))
+        for service_kind in service_kinds
+        for parameter in service_kind.parameters
         if parameter not in shared_parameters
     ]
     return [*map(CatalogueEntry, shared_parameters), *kind_entries]
@@ -340,9 +340,9 @@ def _are_rule_conditions_met(
     rule = declared_parameters.rules.get(full_name)
     conditions = (rule.when or {}) if rule else {}
     return all(
-        settings.get(other_name) in values
+        settings.get(other_name) in allowed_values
         and _are_rule_conditions_met(other_name, settings, declared_parameters)
-        for other_name, values in conditions.items()
+        for other_name, allowed_values in conditions.items()
     )
 
 
@@ -355,24 +355,24 @@ def _are_catalogue_conditions_met(
         return True
     parameter_name = ParameterName.parse(full_name)
     if any(
-        settings.get(f"{parameter_name.service_prefix}.{other_name}") not in values
-        for other_name, values in parameter.when
+        settings.get(f"{parameter_name.service_prefix}.{other_name}") not in allowed_values
+        for other_name, allowed_values in parameter.when
     ):
         return False
     deployment = str(settings.get(choice_name(parameter_name.tier)))
     roles_by_deployment = _index_roles_by_deployment(
         declared_parameters.catalogue, parameter_name.service
     )
-    roles = roles_by_deployment.get(deployment)
-    if roles is None:
+    deployment_roles = roles_by_deployment.get(deployment)
+    if deployment_roles is None:
         return True
-    return bool(roles if parameter.roles is None else roles & parameter.roles)
+    return bool(deployment_roles if parameter.roles is None else deployment_roles & parameter.roles)
 
 
 @lru_cache(maxsize=256)
 def _index_roles_by_deployment(catalogue: Catalogue, service: str) -> dict[str, set[Role]]:
     """Return the service's roles in each deployment; empty if no deployment uses the service."""
-    roles = {
+    roles_by_deployment = {
         deployment: {
             role
             for service_part, role in catalogue.services_of(deployment)
@@ -380,7 +380,7 @@ def _index_roles_by_deployment(catalogue: Catalogue, service: str) -> dict[str, 
         }
         for deployment in catalogue.deployments
     }
-    return roles if any(roles.values()) else {}
+    return roles_by_deployment if any(roles_by_deployment.values()) else {}
 
 
 def list_setting_changes(

@@ -149,7 +149,7 @@ class PlainProgress:
         """
         counts_by_outcome = Counter(_format_trial_outcome(trial) for trial in self._unreported)
         counts_text = ", ".join(
-            f"{count} {outcome}" for outcome, count in counts_by_outcome.items()
+            f"{trial_count} {outcome}" for outcome, trial_count in counts_by_outcome.items()
         )
         steal_text = (
             f"CPU steal in {format_count(self._steal_readings, 'reading')}"
@@ -249,8 +249,8 @@ class PageWriter(ForwardingReporter):
             reason = error.strerror.lower()
         if reason not in self._reported_reasons:
             self._reported_reasons.add(reason)
-            outputs = "report.html or the metrics" if self._publishers else "report.html"
-            self._display.note(f"cannot write {outputs}: {reason}. The study continues.")
+            output_names = "report.html or the metrics" if self._publishers else "report.html"
+            self._display.note(f"cannot write {output_names}: {reason}. The study continues.")
 
     @report_exceptions
     def _write_metrics(self) -> None:
@@ -261,8 +261,8 @@ class PageWriter(ForwardingReporter):
         from autotune.report.view import build_study_view
 
         metrics_text = format_metrics(build_study_view(open_study(self._directory)))
-        for publish in self._publishers:
-            publish(metrics_text)
+        for publisher in self._publishers:
+            publisher(metrics_text)
 
     @report_exceptions
     def _write_report_page(self) -> None:
@@ -320,11 +320,11 @@ def format_warm_up_line(warm_up: WarmUpResult) -> str:
 def format_reading_line(reading: Reading, purpose: str, slo: Slo) -> str:
     """Return a line for one reading: rate, latency, share of late or failed requests, errors."""
     rate = f"{fmt.format_rate(reading.rate):>6}/s"
-    if (reason := reading.limited or reading.disturbed) is not None:
-        return f"{rate}  invalid sample: {reason}"
+    if (invalid_reason := reading.limited or reading.disturbed) is not None:
+        return f"{rate}  invalid sample: {invalid_reason}"
     latency = fmt.format_latency(reading.percentile(slo.quantile))
     percent = 100 * reading.violation_fraction  # two significant digits: 0.33, 4.2, 100
-    bad_percent = f"{percent:.0f}" if percent >= 9.95 else f"{percent:.2g}"
+    violation_text = f"{percent:.0f}" if percent >= 9.95 else f"{percent:.2g}"
     errors = ", ".join(
         f"{error_kind} {count}" for error_kind, count in reading.errors.items() if count
     )
@@ -332,9 +332,7 @@ def format_reading_line(reading: Reading, purpose: str, slo: Slo) -> str:
     suffix += f"  {reading.example}" if reading.example else ""
     verdict_mark = "·" if purpose == WARM_UP_PURPOSE else select_verdict_mark(reading, slo)
     percentile = fmt.format_percentile(slo)
-    return (
-        f"{rate} {verdict_mark} {percentile} {latency:>7}  {bad_percent} % late or failed{suffix}"
-    )
+    return f"{rate} {verdict_mark} {percentile} {latency:>7}  {violation_text} % late or failed{suffix}"
 
 
 def select_verdict_mark(reading: Reading, slo: Slo) -> str:

@@ -30,8 +30,8 @@ def select_reversal_costs(
         for name, loss in minimal_changes.losses.items()
         if name in minimal_changes.sds
     }
-    costs = {**(state.reversal_costs if modelled is None else modelled), **measured_costs}
-    return dict(sorted(costs.items(), key=lambda item: -item[1].loss))
+    reversal_costs = {**(state.reversal_costs if modelled is None else modelled), **measured_costs}
+    return dict(sorted(reversal_costs.items(), key=lambda item: -item[1].loss))
 
 
 def select_change_action(change: SettingChange) -> documents.ActionLabel:

@@ -45,12 +45,12 @@ def build_status(view: StudyView) -> StudyStatus:
     state, budget = view.state, view.target.budget
     # Before the verdict, status and the live panel show the same leader.
     best_side = view.conclusion.best if state.verdict else view.outlook.leader
-    baseline, best = (
+    baseline_status, best_status = (
         _summarize_side(side, view.units) for side in (view.conclusion.baseline, best_side)
     )
     lock_holder = view.study.running_process
-    beds = _summarize_bed_status(view)
-    document: StudyStatus = {
+    bed_statuses = _summarize_bed_status(view)
+    status_document: StudyStatus = {
         "schema": 1,
         "study": view.name,
         "state": "running" if lock_holder else "finished" if state.is_over else "stopped",
@@ -62,9 +62,9 @@ def build_status(view: StudyView) -> StudyStatus:
             "finalists": len(state.list_finished_trials(Phase.FINALIST)),
             "confirmations": len(state.list_finished_trials(Phase.CONFIRM)),
         },
-        "baseline": baseline,
-        "best": best,
-        "ratio": _compute_ratio(view, baseline, best),
+        "baseline": baseline_status,
+        "best": best_status,
+        "ratio": _compute_ratio(view, baseline_status, best_status),
         "change": _format_change(view),
         "latency": encode_today_latency(view),
         "answers": summarize_answers(view.study),
@@ -74,9 +74,9 @@ def build_status(view: StudyView) -> StudyStatus:
             "budget": budget.time,
         },
     }
-    if beds:
-        document["beds"] = beds
-    return document
+    if bed_statuses:
+        status_document["beds"] = bed_statuses
+    return status_document
 
 
 def _summarize_trials(view: StudyView) -> TrialProgress:
@@ -159,14 +159,14 @@ def _summarize_side(side: MeasuredConfiguration | None, units: Units) -> StatusS
 
 
 def _compute_ratio(
-    view: StudyView, baseline: StatusSide | None, best: StatusSide | None
+    view: StudyView, baseline_status: StatusSide | None, best: StatusSide | None
 ) -> float | None:
     """Return the ratio of the best to the baseline, from the verdict's gain, if any."""
     if gain := view.conclusion.gain:
         return view.units.build_gain(gain, _find_baseline_peak(view)).ratio
-    if not best or not baseline or not baseline["peak"] or best["peak"] is None:
+    if not best or not baseline_status or not baseline_status["peak"] or best["peak"] is None:
         return None
-    return round(best["peak"] / baseline["peak"], 4)
+    return round(best["peak"] / baseline_status["peak"], 4)
 
 
 def _find_baseline_peak(view: StudyView) -> float:
@@ -198,12 +198,12 @@ def watch_status(
         directory = find_directory()
         with guard_foreign_records(directory):
             view = build_study_view(open_study(directory))
-            status_text, state = format_status(view), build_status(view)["state"]
+            status_text, study_state = format_status(view), build_status(view)["state"]
         if status_text != previous_text:
             out.write(CLEAR_SCREEN if out.isatty() else "\n" if previous_text else "")
             terminal.write_text(out, status_text, end="")
             previous_text = status_text
-        if state != "running":
+        if study_state != "running":
             return
         sleep(POLL_SECONDS)
 
@@ -225,11 +225,11 @@ def _format_status_lines(view: StudyView, status_document: StudyStatus) -> Itera
     yield from _format_peaks(view, status_document)
     if view.latency:
         yield f"  latency   {view.latency.text}"
-    elapsed = fmt.format_duration(status_document["seconds"]["elapsed"])
+    elapsed_text = fmt.format_duration(status_document["seconds"]["elapsed"])
     left_text = (
         f", about {view.outlook.time_left_text}" if status_document["seconds"]["left"] else ""
     )
-    yield f"  time      {elapsed} spent{left_text}"
+    yield f"  time      {elapsed_text} spent{left_text}"
     if view.next_steps.status_command:
         yield f"  next      {view.next_steps.status_command}"
 
@@ -252,14 +252,14 @@ def _format_activity(
 
 
 def _format_trial_counts(view: StudyView, status_document: StudyStatus) -> Iterator[str]:
-    trials, proof = status_document["trials"], status_document["proof"]
+    trial_counts, proof_counts = status_document["trials"], status_document["proof"]
     counts_text = ", ".join(format_outcome_counts(view.trial_counts))
-    budget_text = format_count(trials["budget"], "configuration")
-    yield f"  tried     {trials['done']} of {budget_text}: {counts_text}"
+    budget_text = format_count(trial_counts["budget"], "configuration")
+    yield f"  tried     {trial_counts['done']} of {budget_text}: {counts_text}"
     yield f"  measured  {format_count(len(view.state.list_finished_trials()), 'measurement')}"
-    if any(proof.values()):
-        finalists_text = f"{format_count(proof['finalists'], 'finalist')} measured again"
-        confirmations_text = format_count(proof["confirmations"], "confirmation reading")
+    if any(proof_counts.values()):
+        finalists_text = f"{format_count(proof_counts['finalists'], 'finalist')} measured again"
+        confirmations_text = format_count(proof_counts["confirmations"], "confirmation reading")
         yield f"  proof     {finalists_text}, {confirmations_text}"
     answers = status_document["answers"]
     if answers["wrong"] or answers["example"]:
@@ -268,19 +268,19 @@ def _format_trial_counts(view: StudyView, status_document: StudyStatus) -> Itera
 
 
 def _format_peaks(view: StudyView, status_document: StudyStatus) -> Iterator[str]:
-    units, baseline = view.units, view.conclusion.baseline
-    best, verdict = status_document["best"], status_document["verdict"]
-    no_result = format_no_result(baseline, units) if baseline else ""
-    yield f"  baseline  {_format_peak(status_document['baseline'], units, no_result)}"
-    is_stack = isinstance(units, RequestUnits)
-    if best and not verdict and is_stack and not units.has_value(best["peak"]):
+    units, baseline_side = view.units, view.conclusion.baseline
+    best_status, verdict = status_document["best"], status_document["verdict"]
+    no_result_text = format_no_result(baseline_side, units) if baseline_side else ""
+    yield f"  baseline  {_format_peak(status_document['baseline'], units, no_result_text)}"
+    is_web_stack = isinstance(units, RequestUnits)
+    if best_status and not verdict and is_web_stack and not units.has_value(best_status["peak"]):
         yield "  best      nothing meets the SLO yet"
-    elif best or not verdict:
-        change = status_document["change"]
-        change_text = f", {change} over the baseline" if change else ""
-        is_candidate = best is not None and best != status_document["baseline"]
+    elif best_status or not verdict:
+        peak_change = status_document["change"]
+        change_text = f", {peak_change} over the baseline" if peak_change else ""
+        is_candidate = best_status is not None and best_status != status_document["baseline"]
         claim_text = f"{change_text} (not yet proven)" if is_candidate and not verdict else ""
-        yield f"  best      {_format_peak(best, units, units.no_result_text)}{claim_text}"
+        yield f"  best      {_format_peak(best_status, units, units.no_result_text)}{claim_text}"
 
 
 def _format_running_trial(trial: RunningTrial, units: Units, *, is_running: bool) -> str:
@@ -300,14 +300,14 @@ def _format_running_trial(trial: RunningTrial, units: Units, *, is_running: bool
     return f"{trial_text} is being measured: {readings}, the last at {fmt.format_rate(trial['rate'])}/s"
 
 
-def _format_peak(side: StatusSide | None, units: Units, no_result: str) -> str:
-    if side is None:
+def _format_peak(side_status: StatusSide | None, units: Units, no_result_text: str) -> str:
+    if side_status is None:
         return "not measured yet"
-    peak, low, high = side["peak"], side["low"], side["high"]
-    if peak is None or low is None or high is None or not units.has_value(peak):
-        return f"{no_result} (trial {side['trial']})"
-    if side["limit"]:
-        bound_text = f"{units.format_lower_bound(peak)} (limited by {side['limit']})"
-        return f"{bound_text} (trial {side['trial']})"
-    interval = units.format_interval(low, high)
-    return f"{units.format_amount(peak)} {interval} (trial {side['trial']})"
+    peak, interval_low, interval_high = side_status["peak"], side_status["low"], side_status["high"]
+    if peak is None or interval_low is None or interval_high is None or not units.has_value(peak):
+        return f"{no_result_text} (trial {side_status['trial']})"
+    if side_status["limit"]:
+        bound_text = f"{units.format_lower_bound(peak)} (limited by {side_status['limit']})"
+        return f"{bound_text} (trial {side_status['trial']})"
+    interval_text = units.format_interval(interval_low, interval_high)
+    return f"{units.format_amount(peak)} {interval_text} (trial {side_status['trial']})"

@@ -174,12 +174,12 @@ def _summarize_goal(target: Target) -> documents.GoalOfCommand:
 
 
 def _summarize_optional_parts(view: StudyView) -> documents.OptionalKeys:
-    document: documents.OptionalKeys = {}
+    parts_document: documents.OptionalKeys = {}
     if view.state.beds:
-        document["beds"] = summarize_beds(view)
+        parts_document["beds"] = summarize_beds(view)
     if view.state.ceilings:
-        document["ceilings"] = list(map(encode_ceilings, view.state.ceilings))
-    return document
+        parts_document["ceilings"] = list(map(encode_ceilings, view.state.ceilings))
+    return parts_document
 
 
 def _summarize_side(view: StudyView, side_name: str) -> documents.Configuration | None:
@@ -187,34 +187,34 @@ def _summarize_side(view: StudyView, side_name: str) -> documents.Configuration 
 
 
 def _summarize_configuration(
-    view: StudyView, side_name: str, side: MeasuredConfiguration | None
+    view: StudyView, side_name: str, conclusion_side: MeasuredConfiguration | None
 ) -> documents.Configuration | None:
-    if side is None:
+    if conclusion_side is None:
         return None
     capacity, readings = view.capacities[side_name], view.deciding_readings[side_name]
     return {
-        "trial": side.trial.number,
+        "trial": conclusion_side.trial.number,
         "peak": capacity.peak,
         "low": capacity.low,
         "high": capacity.high,
-        "limit": side.best_estimate.limit if side.best_estimate else None,
+        "limit": conclusion_side.best_estimate.limit if conclusion_side.best_estimate else None,
         "requests": readings.requests,
         "lowest_rate": readings.lowest_rate,
-        "parameters": dict(sorted(side.trial.effective_settings.items())),
+        "parameters": dict(sorted(conclusion_side.trial.effective_settings.items())),
     }
 
 
 def encode_gain(gain: GainFigures) -> documents.GainObject:
     """Return a gain as JSON; only a command's values have a ``difference``."""
-    document: documents.GainObject = {
+    gain_document: documents.GainObject = {
         "ratio": gain.ratio,
         "low": gain.low,
         "high": gain.high,
         "pairs": gain.pairs,
     }
     if gain.difference is not None:
-        document["difference"] = _encode_difference(gain.difference)
-    return document
+        gain_document["difference"] = _encode_difference(gain.difference)
+    return gain_document
 
 
 def _encode_difference(difference: DifferenceFigures) -> documents.Difference:
@@ -224,13 +224,13 @@ def _encode_difference(difference: DifferenceFigures) -> documents.Difference:
 def _summarize_gain_shares(view: StudyView) -> documents.GainSharesObject | None:
     if view.verdict != "improved":
         return None
-    shares, gain = view.gain_shares, view.gain
+    gain_shares, gain = view.gain_shares, view.gain
     if gain and view.conclusion.preset_won and not view.conclusion.shows_preset:
         # The winner is a preset, so the preset's share is the proven gain.
         return {"preset": _encode_gain_ratio(gain), "search": None}
     return {
-        "preset": _encode_ratio(shares.preset) if shares.preset else None,
-        "search": _encode_ratio(shares.search) if shares.search else None,
+        "preset": _encode_ratio(gain_shares.preset) if gain_shares.preset else None,
+        "search": _encode_ratio(gain_shares.search) if gain_shares.search else None,
     }
 
 
@@ -245,8 +245,8 @@ def _encode_gain_ratio(gain: GainFigures) -> documents.Ratio | None:
 
 
 def _encode_ratio(ratio: Estimate) -> documents.Ratio:
-    low, high = ratio.interval()
-    return {"ratio": round(ratio.value, 4), "low": round(low, 4), "high": round(high, 4)}
+    low, high_ratio = ratio.interval()
+    return {"ratio": round(ratio.value, 4), "low": round(low, 4), "high": round(high_ratio, 4)}
 
 
 def _summarize_change(view: StudyView, change: SettingChange) -> documents.Change:

@@ -102,7 +102,7 @@ def build_sections(view: StudyView, width: int | None = None) -> dict[str, list[
     """Return the sections of a report by title, in order, without empty sections."""
     state = view.state
     measured_trials = state.list_finished_trials(Phase.MEASURE)  # trials of `autotune measure`
-    sections = {
+    lines_by_title = {
         "Capacity": _format_capacities(view),
         "Now": _format_running_trial(view),
         "Measured": (
@@ -128,7 +128,7 @@ def build_sections(view: StudyView, width: int | None = None) -> dict[str, list[
         "Not checked": _format_unchecked_aspects(view),
         "Next": view.next_steps.commands,
     }
-    return {title: lines for title, section in sections.items() if (lines := list(section))}
+    return {title: lines for title, section in lines_by_title.items() if (lines := list(section))}
 
 
 def select_change_title(view: StudyView) -> str:
@@ -153,11 +153,11 @@ def select_best_label(view: StudyView) -> str:
 
 def _list_shown_sides(view: StudyView) -> dict[str, MeasuredConfiguration]:
     """Return baseline, preset and best for display; a preset that won is shown once, as the best."""
-    sides, preset = dict(view.conclusion.sides), view.conclusion.preset
-    if preset is None or not view.conclusion.shows_preset:
-        return sides
-    best = sides.pop("best", None)
-    return {**sides, "preset": preset, **({"best": best} if best else {})}
+    sides_by_name, preset_side = dict(view.conclusion.sides), view.conclusion.preset
+    if preset_side is None or not view.conclusion.shows_preset:
+        return sides_by_name
+    best_side = sides_by_name.pop("best", None)
+    return {**sides_by_name, "preset": preset_side, **({"best": best_side} if best_side else {})}
 
 
 def _format_apply_steps(view: StudyView) -> Iterator[str]:
@@ -187,10 +187,10 @@ def _format_sides(view: StudyView) -> Iterator[str]:
             limit_text = f"(limited by {side.best_estimate.limit})"
             yield f"{side_name:9}{bound_text} {limit_text}  {trial_text}{evidence}"
         elif units.has_value(capacity.peak):
-            interval = units.format_interval(capacity.low or 0.0, capacity.high or 0.0)
+            interval_text = units.format_interval(capacity.low or 0.0, capacity.high or 0.0)
             repeats = f", {format_count(side.repeat_count, 'repeat')}" if side.repeated_peak else ""
             yield (
-                f"{side_name:9}{units.format_amount(capacity.peak)} {interval}  "
+                f"{side_name:9}{units.format_amount(capacity.peak)} {interval_text}  "
                 f"{trial_text}{repeats}{evidence}"
             )
         elif side.selection_peak is not None and side.selection_peak.is_feasible:
@@ -199,8 +199,8 @@ def _format_sides(view: StudyView) -> Iterator[str]:
                 f"only)  {trial_text}{evidence}"
             )
         else:
-            counts = view.study.reading_counts.get(side.trial.number)
-            reason = side.trial.failure or describe_errors(counts) or readings.failure_text
+            reading_counts = view.study.reading_counts.get(side.trial.number)
+            reason = side.trial.failure or describe_errors(reading_counts) or readings.failure_text
             outcome = format_no_result(side, units)
             yield f"{side_name:9}{outcome}  {trial_text}" + (f": {reason}" if reason else "")
 
@@ -233,17 +233,17 @@ def _format_changes(view: StudyView, width: int | None) -> Iterator[str]:
             yield f"best candidate: trial {trial.number} ({settings_text} changed). {outcome}"
         return
     change_rows = [_build_change_row(view, change) for change in sort_changes(view)]
-    widths = [
+    column_widths = [
         max((len(change_row[column]) for change_row in change_rows), default=0)
         for column in range(5)
     ]
     for change_row, change in zip(change_rows, sort_changes(view), strict=True):
-        columns = [
-            f"{cell:{column_width}}"
-            for cell, column_width in zip(change_row, widths, strict=True)
+        padded_cells = [
+            f"{cell_text:{column_width}}"
+            for cell_text, column_width in zip(change_row, column_widths, strict=True)
             if column_width
         ]
-        line = "  ".join(columns)
+        line = "  ".join(padded_cells)
         meaning = change.meaning
         meaning_text = meaning if width is None else _shorten_text(meaning, width - len(line) - 4)
         yield f"{line}  {meaning_text}"
@@ -260,12 +260,12 @@ def sort_changes(view: StudyView) -> list[SettingChange]:
 def _build_change_row(view: StudyView, change: SettingChange) -> tuple[str, ...]:
     """Return the cells of a change's row: name, values, action, cost of reverting and memory."""
     before_text = "–" if change.before is None else fmt.format_setting(change.before)
-    action = select_change_action(change)
+    change_action = select_change_action(change)
     cost = view.reversal_costs.get(change.name)
     return (
         change.name,
         f"{before_text} → {change.value_texts[1]}",
-        "" if view.target.command is not None else action,
+        "" if view.target.command is not None else change_action,
         format_reversal_cost(cost, view.units, view.best_peak) if view.reversal_costs else "",
         format_change_memory(view, change.name),
     )
@@ -276,9 +276,9 @@ def format_change_memory(view: StudyView, parameter_name: str) -> str:
 
     The text is empty for all changes if no change is known to need memory.
     """
-    costs = view.memory_costs
-    byte_change = costs.by_change.get(parameter_name)
-    if not costs.has_memory_changes or (
+    memory_costs = view.memory_costs
+    byte_change = memory_costs.by_change.get(parameter_name)
+    if not memory_costs.has_memory_changes or (
         byte_change is not None and abs(byte_change) < MIN_SHOWN_BYTES
     ):
         return ""
@@ -324,16 +324,16 @@ def _format_time_shares(view: StudyView) -> Iterator[str]:
 
 
 def _format_unchecked_aspects(view: StudyView) -> Iterator[str]:
-    best, target = view.conclusion.best, view.target
-    if best is None:
+    best_side, target = view.conclusion.best, view.target
+    if best_side is None:
         return
     if target.command_goal is not None:
         yield "whether the command's value measures your goal; other machines"
     else:
         settings = list_active_parameters(
-            best.latest_trial.settings, find_declared_parameters(target)
+            best_side.latest_trial.settings, find_declared_parameters(target)
         )
-        unread_names = sorted(settings - set(best.latest_trial.effective))
+        unread_names = sorted(settings - set(best_side.latest_trial.effective))
         if unread_names:
             names_text = ", ".join(unread_names[:3]) + (", …" if unread_names[3:] else "")
             yield (

@@ -52,11 +52,11 @@ def build_load_time_axis(readings: Iterable[RecordedReading]) -> TimeAxis:
     """
     ordered_readings = list(readings)
     # The wall clock can be set back during a study, so each time is raised to the latest time so far.
-    moments = [*accumulate((datetime.fromisoformat(r.at) for r in ordered_readings), max)]
+    reading_times = [*accumulate((datetime.fromisoformat(r.at) for r in ordered_readings), max)]
     load_seconds = [*accumulate(float(reading.seconds) for reading in ordered_readings)]
 
     def find_load_seconds(at: str) -> float:
-        earlier_count = bisect_right(moments, datetime.fromisoformat(at))
+        earlier_count = bisect_right(reading_times, datetime.fromisoformat(at))
         return round(load_seconds[earlier_count - 1], 1) if earlier_count else 0.0
 
     return TimeAxis("minutes of load (virtual time)", find_load_seconds)
@@ -71,24 +71,24 @@ def build_study_time_axis(
     session. The time is never negative.
     """
     all_events = [*events, *(DatedEvent("reading", reading.at) for reading in readings)]
-    moments = sorted(
+    dated_kinds = sorted(
         (datetime.fromisoformat(event.at), event.kind) for event in all_events if event.at
     )
     pauses = [
-        (last_moment, moment)
-        for (last_moment, _), (moment, kind) in pairwise(moments)
-        if kind == "session"
+        (last_event_time, event_time)
+        for (last_event_time, _), (event_time, event_kind) in pairwise(dated_kinds)
+        if event_kind == "session"
     ]
 
     def find_study_seconds(at: str) -> float:
-        moment = datetime.fromisoformat(at)
-        study_start = moments[0][0] if moments else moment
+        event_time = datetime.fromisoformat(at)
+        study_start = dated_kinds[0][0] if dated_kinds else event_time
         pause_seconds = sum(
-            (min(moment, pause_end) - pause_start).total_seconds()
+            (min(event_time, pause_end) - pause_start).total_seconds()
             for pause_start, pause_end in pauses
-            if pause_start < moment
+            if pause_start < event_time
         )
-        return max(0.0, round((moment - study_start).total_seconds() - pause_seconds, 1))
+        return max(0.0, round((event_time - study_start).total_seconds() - pause_seconds, 1))
 
     return TimeAxis("minutes of study", find_study_seconds)
 

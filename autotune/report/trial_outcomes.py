@@ -93,8 +93,8 @@ def format_outcome(trial: Trial, units: Units) -> str:
 
 def format_no_result(side: MeasuredConfiguration, units: Units) -> str:
     """Return the outcome of a configuration without a capacity or value."""
-    is_stack = isinstance(units, RequestUnits)
-    return "could not be measured" if is_stack and side.has_failed else units.no_result_text
+    is_web_stack = isinstance(units, RequestUnits)
+    return "could not be measured" if is_web_stack and side.has_failed else units.no_result_text
 
 
 def is_unusable(trial: Trial) -> bool:
@@ -139,7 +139,7 @@ def group_failures(
         trials_by_cause.setdefault(
             _describe_cause(trial, reading_counts.get(trial.number)), []
         ).append(trial)
-    causes = [
+    failure_groups = [
         FailureGroup(
             cause,
             tuple(trial.number for trial in trials),
@@ -147,7 +147,7 @@ def group_failures(
         )
         for cause, trials in trials_by_cause.items()
     ]
-    return tuple(sorted(causes, key=lambda failure: -len(failure.trials)))
+    return tuple(sorted(failure_groups, key=lambda failure: -len(failure.trials)))
 
 
 def _describe_cause(trial: Trial, reading_counts: ReadingCounts | None) -> str:
@@ -172,7 +172,7 @@ def describe_errors(reading_counts: ReadingCounts | None) -> str:
     if reading_counts is None or not reading_counts.errors or not reading_counts.intended:
         return ""
     sorted_errors = sorted(reading_counts.errors.items(), key=lambda item: -item[1])
-    errors = ", ".join(f"{error_kind} {count:,}" for error_kind, count in sorted_errors)
+    errors = ", ".join(f"{error_kind} {error_count:,}" for error_kind, error_count in sorted_errors)
     failed_percent = f"{100 * reading_counts.failed_share:.0f} %"
     failure_text = f"{failed_percent} of {reading_counts.intended:,} requests failed: {errors}"
     return (
@@ -187,12 +187,12 @@ def count_readings(
 ) -> dict[int, ReadingCounts]:
     """Return the counts by trial number, from the records in ``readings.jsonl`` in any order."""
     counts_by_trial: dict[int, ReadingCounts] = {}
-    for record in readings:
-        earlier_counts = counts_by_trial.get(record.trial, ReadingCounts())
-        counts_by_trial[record.trial] = (
+    for reading_record in readings:
+        earlier_counts = counts_by_trial.get(reading_record.trial, ReadingCounts())
+        counts_by_trial[reading_record.trial] = (
             replace(earlier_counts, readings=earlier_counts.readings + 1)
-            if isinstance(record, RecordedCall)
-            else _add_reading(earlier_counts, record)
+            if isinstance(reading_record, RecordedCall)
+            else _add_reading(earlier_counts, reading_record)
         )
     return counts_by_trial
 

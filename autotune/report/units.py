@@ -90,7 +90,7 @@ class RequestUnits:
 
     def build_gain(self, gain: Gain, baseline: float) -> GainFigures:
         """Return the gain relative to the peak ``baseline``."""
-        ratio, low, high = (round(end, 4) for end in (gain.ratio, gain.low, gain.high))
+        ratio, low, high = (round(gain_end, 4) for gain_end in (gain.ratio, gain.low, gain.high))
         gain_text = fmt.format_change_interval(ratio, low, high)
         return GainFigures(
             ratio, low, high, gain.pairs, interval_text=gain_text, text=f"{gain_text} {self.unit}"
@@ -153,15 +153,15 @@ class ValueUnits:
         return f"[{fmt.format_value(min(low, high))}, {fmt.format_value(max(low, high))}]"
 
     def format_change(self, ratio: float, baseline: float) -> str:
-        before, after = self.from_peak(baseline), self._scale_value(baseline, ratio)
-        if min(before, after) > 0:
-            return fmt.format_change(after / before)
-        return f"{after - before:+.4g}"
+        value_before, value_after = self.from_peak(baseline), self._scale_value(baseline, ratio)
+        if min(value_before, value_after) > 0:
+            return fmt.format_change(value_after / value_before)
+        return f"{value_after - value_before:+.4g}"
 
     def build_gain(self, gain: Gain, baseline: float) -> GainFigures:
         baseline_value = self.from_peak(baseline)
-        low, high = sorted(self._scale_value(baseline, end) for end in (gain.low, gain.high))
-        scaled_ends = (self._scale_value(baseline, gain.ratio), low, high)
+        low, high_value = sorted(self._scale_value(baseline, end) for end in (gain.low, gain.high))
+        scaled_ends = (self._scale_value(baseline, gain.ratio), low, high_value)
         is_comparable = min(baseline_value, *scaled_ends) > 0
         ratio, low_ratio, high_ratio = (
             round(end / baseline_value, 6) if is_comparable else None for end in scaled_ends
@@ -169,8 +169,8 @@ class ValueUnits:
         differences = (self.round_value(end - baseline_value) for end in scaled_ends)
         difference = DifferenceFigures(*differences)
         if ratio is None or low_ratio is None or high_ratio is None:
-            interval = f"{difference.low:+.4g}, {difference.high:+.4g}"
-            gain_text, unit = f"{difference.value:+.4g} [{interval}]", self.unit
+            interval_text = f"{difference.low:+.4g}, {difference.high:+.4g}"
+            gain_text, unit = f"{difference.value:+.4g} [{interval_text}]", self.unit
         else:
             gain_text, unit = fmt.format_change_interval(ratio, low_ratio, high_ratio), self.name
         return GainFigures(
@@ -189,8 +189,8 @@ class ValueUnits:
             return False
         return difference.low > 0 if self.maximize else difference.high < 0
 
-    def _scale_value(self, baseline: float, ratio: float) -> float:
-        return self.from_peak(exp(log(baseline) + log(ratio)))
+    def _scale_value(self, baseline_peak: float, peak_ratio: float) -> float:
+        return self.from_peak(exp(log(baseline_peak) + log(peak_ratio)))
 
 
 Units = RequestUnits | ValueUnits

@@ -51,8 +51,8 @@ class StudyView(StudyFigures):
 
 def build_study_view(study: Study) -> StudyView:
     """Return the view of a study. Readings are loaded only when they are needed."""
-    figures = build_study_figures(study)
+    study_figures = build_study_figures(study)
     return StudyView(
-        **{field.name: getattr(figures, field.name) for field in fields(StudyFigures)},
-        headline=build_headline(figures),
+        **{field.name: getattr(study_figures, field.name) for field in fields(StudyFigures)},
+        headline=build_headline(study_figures),
     )

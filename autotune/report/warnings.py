@@ -168,9 +168,9 @@ class StudyWarning:
 
 
 def _build_warning(
-    code: str, value: float, threshold: float, text: str, remedy: str = ""
+    code: str, value: float, threshold: float, warning_text: str, remedy: str = ""
 ) -> StudyWarning:
-    return StudyWarning(code, value, threshold, text, remedy or WARNING_KINDS[code].remedy)
+    return StudyWarning(code, value, threshold, warning_text, remedy or WARNING_KINDS[code].remedy)
 
 
 def collect_warnings(view: StudyFigures) -> tuple[StudyWarning, ...]:
@@ -321,8 +321,8 @@ def _warn_of_proof_failures(view: StudyFigures) -> Iterator[StudyWarning]:
 
 def _list_verdict_trials(view: StudyFigures) -> list[Trial]:
     """Return the trials that the verdict uses."""
-    sides = view.conclusion.sides.values()
-    return [trial for side in sides for trial in (side.repeats or (side.trial,))]
+    conclusion_sides = view.conclusion.sides.values()
+    return [trial for side in conclusion_sides for trial in (side.repeats or (side.trial,))]
 
 
 def _warn_of_noise(view: StudyFigures) -> Iterator[StudyWarning]:
@@ -341,37 +341,37 @@ def _warn_of_noise(view: StudyFigures) -> Iterator[StudyWarning]:
             "wider, but valid",
         )
     for side_name, side in view.conclusion.sides.items():
-        peaks = [t.peak.peak for t in side.repeats if t.peak and t.peak.is_feasible]
-        log_scatter = stdev(map(log, peaks)) if len(peaks) >= MIN_PAIRS else 0.0
+        repeat_peaks = [t.peak.peak for t in side.repeats if t.peak and t.peak.is_feasible]
+        log_scatter = stdev(map(log, repeat_peaks)) if len(repeat_peaks) >= MIN_PAIRS else 0.0
         if log_scatter > MAX_LOG_SCATTER:
             yield _build_warning(
                 "noisy",
                 round(log_scatter, 4),
                 MAX_LOG_SCATTER,
-                f"{len(peaks)} measurements of the {side_name} vary by {100 * log_scatter:.1f} %; "
+                f"{len(repeat_peaks)} measurements of the {side_name} vary by {100 * log_scatter:.1f} %; "
                 f"idle hosts vary by up to {100 * MAX_LOG_SCATTER:g} %",
             )
 
 
 def _warn_of_drift(view: StudyFigures) -> Iterator[StudyWarning]:
-    side = view.conclusion.baseline
+    baseline_side = view.conclusion.baseline
     if (
-        side is None
-        or side.selection_peak is None
-        or side.repeated_peak is None
-        or not side.selection_peak.is_feasible
+        baseline_side is None
+        or baseline_side.selection_peak is None
+        or baseline_side.repeated_peak is None
+        or not baseline_side.selection_peak.is_feasible
     ):
         return
     repeated_peak, first_peak = (
         add_measurement_noise(view.state, peak.estimate, measurement_count)
         for peak, measurement_count in (
-            (side.repeated_peak, side.repeat_count),
-            (side.selection_peak, 1),
+            (baseline_side.repeated_peak, baseline_side.repeat_count),
+            (baseline_side.selection_peak, 1),
         )
     )
-    ratio = repeated_peak.ratio_to(first_peak)
-    drift = ratio.value - 1
-    if abs(drift) > MAX_DRIFT_SHARE and ratio.differs_from_one:
+    peak_ratio = repeated_peak.ratio_to(first_peak)
+    drift = peak_ratio.value - 1
+    if abs(drift) > MAX_DRIFT_SHARE and peak_ratio.differs_from_one:
         yield _build_warning(
             "drift",
             round(drift, 4),
@@ -475,17 +475,17 @@ def _warn_of_limited_load(view: StudyFigures) -> Iterator[StudyWarning]:
 def _warn_of_steal(reading_counts: Collection[ReadingCounts]) -> Iterator[StudyWarning]:
     discarded_count = sum(trial_counts.disturbed for trial_counts in reading_counts)
     disturbed_count = discarded_count + sum(trial_counts.stolen for trial_counts in reading_counts)
-    total_readings = (
+    total_count = (
         sum(trial_counts.readings + trial_counts.warmed for trial_counts in reading_counts)
         + discarded_count
     )
-    if disturbed_count > MAX_DISTURBED_SHARE * total_readings:
+    if disturbed_count > MAX_DISTURBED_SHARE * total_count:
         treatment = "discarded and repeated" if discarded_count else "corrected"
         yield _build_warning(
             "cpu-steal",
             disturbed_count,
-            round(MAX_DISTURBED_SHARE * total_readings, 1),
-            f"CPU steal: {disturbed_count} of {format_count(total_readings, 'reading')} {treatment}",
+            round(MAX_DISTURBED_SHARE * total_count, 1),
+            f"CPU steal: {disturbed_count} of {format_count(total_count, 'reading')} {treatment}",
         )
 
 

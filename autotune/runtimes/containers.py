@@ -70,14 +70,14 @@ def parse_units(unit_names: tuple[str, ...], units_output: str) -> dict[str, Obs
 
 def _parse_unit(line: str) -> ObservedUnit:
     """Return the state of one unit from a line of output. Raises ValueError."""
-    exists, state, pid, restarts, definition = f"{line} ".split(" ", 4)
+    exists_word, state_word, pid, restarts_text, definition = f"{line} ".split(" ", 4)
     return ObservedUnit(
-        exists=exists == "yes",
-        active=state in RUNNING_STATES,
+        exists=exists_word == "yes",
+        active=state_word in RUNNING_STATES,
         enabled="",
         pid=parse_uint(pid),
-        restarts=parse_uint(restarts),
-        restarting=state == "restarting",
+        restarts=parse_uint(restarts_text),
+        restarting=state_word == "restarting",
         definition=definition.strip(),
     )
 
@@ -163,7 +163,7 @@ def _build_copy_command(
     argv, start_words = (
         (validation.argv, ("starts",)) if isinstance(validation, TrialStart) else (validation, ())
     )
-    mount_options = [f"--volume={location}:{path}:ro" for path, location in mounted_paths.items()]
+    mount_options = [f"--volume={host_path}:{path}:ro" for path, host_path in mounted_paths.items()]
     limit_seconds = str(TRIAL_START_SECONDS if start_words else VALIDATION_SECONDS)
     return (
         "aside",
@@ -187,13 +187,13 @@ def _build_validation_command(
     """Return the command that checks all of an instance's files together, with staged versions of
     changed files.
     """
-    locations = {path: _get_host_path(placement, path) for path in paths}
+    location_by_path = {path: _get_host_path(placement, path) for path in paths}
     return _build_copy_command(
         placement,
         validation,
         {
-            path: staged_path(location) if path in changed_paths else location
-            for path, location in locations.items()
+            path: staged_path(file_location) if path in changed_paths else file_location
+            for path, file_location in location_by_path.items()
         },
     )
 
@@ -294,23 +294,23 @@ class Containers(Runtime):
     def read_isolated_files(
         self, transport: Transport, instances: Sequence[ServiceInstance]
     ) -> dict[str, bytes]:
-        locations = [
+        placed_paths = [
             (instance.placement, file.path)
             for instance in instances
             for file in resolve_config_files(instance.service, instance.placement)
         ]
         commands = [
             Command(("packed", placement.unit, path), required=True)
-            for placement, path in locations
+            for placement, path in placed_paths
         ]
         command_results = run_required(
             transport,
             commands,
-            timeout=60.0 + 10.0 * len(locations),
+            timeout=60.0 + 10.0 * len(placed_paths),
             functions=SERVICE_MANAGER.shell_functions,
         )
         contents_by_path = {}
-        for (placement, path), command_result in zip(locations, command_results, strict=True):
+        for (placement, path), command_result in zip(placed_paths, command_results, strict=True):
             if encoded_archive := command_result.stdout.strip():
                 with wrap_parse_errors("files", "(not shown)"):
                     container_tree = unpack_tree(base64.b64decode(encoded_archive), dirname(path))
@@ -323,9 +323,9 @@ class Containers(Runtime):
     def _fill_masked_files(self, transport: Transport, cases: ValidationCases) -> ValidationCases:
         """Return the validation cases with masked values filled in from the services' own files."""
         masked_cases = [
-            (instance, files)
-            for instance, files in cases
-            if any(map(has_placeholder, files.values()))
+            (instance, content_by_path)
+            for instance, content_by_path in cases
+            if any(map(has_placeholder, content_by_path.values()))
         ]
         container_files = (
             self.read_isolated_files(transport, [instance for instance, _ in masked_cases])
@@ -337,14 +337,14 @@ class Containers(Runtime):
                 instance,
                 fill_secrets(
                     instance,
-                    files,
+                    content_by_path,
                     {
                         path: container_files.get(_get_host_path(instance.placement, path))
-                        for path in files
+                        for path in content_by_path
                     },
                 ),
             )
-            for instance, files in cases
+            for instance, content_by_path in cases
         ]
 
     def find_validation_errors(

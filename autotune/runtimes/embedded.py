@@ -341,10 +341,10 @@ def _find_validation_error(
     )
     if validation is None:
         return None
-    with _stage_files(instance, contents_by_name) as staging:
+    with _stage_files(instance, contents_by_name) as staging_directory:
         if isinstance(validation, TrialStart):
-            return _find_start_failure(instance, validation, staging)
-        command_result = transport.run(validation, cwd=str(staging), timeout=20.0)
+            return _find_start_failure(instance, validation, staging_directory)
+        command_result = transport.run(validation, cwd=str(staging_directory), timeout=20.0)
         return None if command_result.ok else command_result.error_text or "no message"
 
 

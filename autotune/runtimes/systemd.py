@@ -43,15 +43,15 @@ def parse_units(unit_names: tuple[str, ...], units_output: str) -> dict[str, Obs
     """
     with wrap_parse_errors("units", units_output):
         property_blocks = [
-            dict(line.split("=", 1) for line in split_lines(block))
-            for block in units_output.strip().split("\n\n")
-            if block
+            dict(line.split("=", 1) for line in split_lines(property_block))
+            for property_block in units_output.strip().split("\n\n")
+            if property_block
         ]
-        if any(len(block) != _LINES_PER_UNIT for block in property_blocks):
+        if any(len(property_block) != _LINES_PER_UNIT for property_block in property_blocks):
             raise ValueError(f"expected {_LINES_PER_UNIT} lines per unit")
         return {
-            name: _parse_unit(block)
-            for name, block in zip(unit_names, property_blocks, strict=True)
+            name: _parse_unit(property_block)
+            for name, property_block in zip(unit_names, property_blocks, strict=True)
         }
 
 

@@ -110,11 +110,11 @@ class DistributionLayout:
 
     def for_instance(self, version: str = "", name: str = "") -> DistributionLayout:
         """Return the layout of one instance, with the version and name filled in."""
-        unit, main, programs = (
-            location.format(version=version, name=name)
-            for location in (self.unit, self.main_file, self.program_directory)
+        unit, main_file, programs = (
+            path_template.format(version=version, name=name)
+            for path_template in (self.unit, self.main_file, self.program_directory)
         )
-        return DistributionLayout(self.distributions, unit, main, programs, version, name)
+        return DistributionLayout(self.distributions, unit, main_file, programs, version, name)
 
     def match_instance(self, unit_or_path: str) -> DistributionLayout | None:
         """Return the layout of the instance that ``unit_or_path`` belongs to, or ``None``.
@@ -271,8 +271,8 @@ def with_http_port(
     remaining addresses, ports without TLS take precedence over ports with TLS.
     """
     listen_endpoints = [
-        (address, int(port), tls)
-        for address, tls in addresses
+        (address, int(port), uses_tls)
+        for address, uses_tls in addresses
         if is_uint(port := address.rpartition(":")[2])
     ]
     listening_ports = {

@@ -110,11 +110,11 @@ class ConditionReader:
             self._modules.add(shorten_module_name(argument_words[0]))
 
     def _record_uncertain(self, directive_name: str, directive: Directive) -> None:
-        section = " ".join(directive.blocks[-1])
-        reason = f"it depends on <{section}>, which autotune cannot evaluate"
+        section_text = " ".join(directive.blocks[-1])
+        uncertain_reason = f"it depends on <{section_text}>, which autotune cannot evaluate"
         self.uncertain.setdefault(
             ANY_DIRECTIVE if directive_name in _CONTEXT_CHANGING_DIRECTIVES else directive_name,
-            reason,
+            uncertain_reason,
         )
 
     def _is_section_active(self, section: Directive) -> bool | None:

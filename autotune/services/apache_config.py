@@ -90,14 +90,14 @@ def parse_directives(file_text: str) -> tuple[Directive, ...]:
     return tuple(directives)
 
 
-def _strip_brackets(file_text: str, words: list[Word]) -> list[Word]:
+def _strip_brackets(file_text: str, section_words: list[Word]) -> list[Word]:
     """Return the words between ``<`` and the ``>`` at the end of a line."""
-    first_word, last_word = words[0], words[-1]
+    first_word, last_word = section_words[0], section_words[-1]
     if not last_word.text.endswith(">"):
         raise build_syntax_error(file_text, first_word.start, f"{first_word.text} lacks its `>`")
-    words[-1] = Word(last_word.text[:-1], last_word.start)
-    words[0] = Word(words[0].text[1:], first_word.start + 1)
-    inner_words = [word for word in words if word.text]
+    section_words[-1] = Word(last_word.text[:-1], last_word.start)
+    section_words[0] = Word(section_words[0].text[1:], first_word.start + 1)
+    inner_words = [word for word in section_words if word.text]
     if not inner_words:
         raise build_syntax_error(file_text, first_word.start, "a section without a name")
     return inner_words
@@ -153,9 +153,9 @@ def _flatten_conditions(config: Config) -> Config:
 
 def _list_modules(config: Config) -> set[str]:
     return {
-        shorten_module_name(placed.words[0])
-        for placed in config.find_all("LoadModule")
-        if placed.words
+        shorten_module_name(placed_directive.words[0])
+        for placed_directive in config.find_all("LoadModule")
+        if placed_directive.words
     }
 
 
@@ -216,27 +216,27 @@ def _list_http_addresses(config: Config) -> Iterator[tuple[str, bool]]:
     for placed_directive in config.find_all("Listen"):
         address = (placed_directive.words or ("",))[0].strip("\"'")
         port = address.rpartition(":")[2]
-        protocol = placed_directive.words[1].lower() if placed_directive.words[1:] else ""
+        listen_protocol = placed_directive.words[1].lower() if placed_directive.words[1:] else ""
         section_texts = (
             " ".join(block).lower() for block in placed_directive.directive.blocks if block[1:]
         )
-        is_encrypted = any("ssl" in section for section in section_texts) or port in {
+        is_encrypted = any("ssl" in section_text for section_text in section_texts) or port in {
             "443",
             *encrypted_hosts,
         }
-        yield address, protocol == "https" or (is_encrypted and protocol != "http")
+        yield address, listen_protocol == "https" or (is_encrypted and listen_protocol != "http")
 
 
 def _list_backends(config: Config) -> tuple[str, ...]:
     """Return ``host:port`` of every web server to which the proxy forwards requests."""
-    words = _list_words(config, *PROXY_DIRECTIVES)
-    urls = (word.strip("\"'").partition("://") for word in words)
+    proxy_words = _list_words(config, *PROXY_DIRECTIVES)
+    urls = (word.strip("\"'").partition("://") for word in proxy_words)
     schemes = ("http", "https")
     return tuple(
         dict.fromkeys(
-            location.partition("/")[0]
-            for scheme, separator, location in urls
-            if separator and scheme in schemes
+            url_location.partition("/")[0]
+            for url_scheme, separator, url_location in urls
+            if separator and url_scheme in schemes
         )
     )
 
@@ -255,8 +255,8 @@ def _list_fastcgi_addresses(config: Config) -> Iterator[str]:
     through FastCGI.
     """
     for word in _list_words(config, "SetHandler", *PROXY_DIRECTIVES):
-        socket, mark, address = word.strip("\"'").removeprefix("proxy:").partition("fcgi://")
-        if mark:
+        socket, fcgi_prefix, address = word.strip("\"'").removeprefix("proxy:").partition("fcgi://")
+        if fcgi_prefix:
             yield socket.rstrip("|") or address.partition("/")[0]
 
 

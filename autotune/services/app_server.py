@@ -164,7 +164,7 @@ def build_diagnosis(
     reuse connections. ``counter_parser`` parses the server's stats. `Diagnosis` explains
     ``accepts_early``.
     """
-    complaint_kind, line_pattern, reason = killed_workers
+    complaint_kind, line_pattern, killed_explanation = killed_workers
     worker_pool = WorkerPool(
         processes_parameter=processes,
         threads_parameter=threads,
@@ -189,7 +189,7 @@ def build_diagnosis(
             Resource.MEMORY: (f"{processes}-", f"{threads}+"),
             Resource.HANDSHAKES: keepalive_changes,
         },
-        refusal_rules=(build_counter_rule(complaint_kind, reason),),
+        refusal_rules=(build_counter_rule(complaint_kind, killed_explanation),),
         worker_rules=(worker_pool.detect_exhaustion,),
     )
 
@@ -281,25 +281,25 @@ def tune_parameters(
     """
     adoption_results, environment_settings = [AdoptionResult()], list[EnvironmentSetting]()
     owner_by_source: dict[Word | tuple[str, str], str] = {}
-    for parameter_name, location in location_by_parameter.items():
+    for parameter_name, parameter_location in location_by_parameter.items():
         owning_parameter = parameter_name
-        if isinstance(location, Word | EnvironmentSetting):
+        if isinstance(parameter_location, Word | EnvironmentSetting):
             value_source = (
-                (location.variable, location.option)
-                if isinstance(location, EnvironmentSetting)
-                else location
+                (parameter_location.variable, parameter_location.option)
+                if isinstance(parameter_location, EnvironmentSetting)
+                else parameter_location
             )
             owning_parameter = owner_by_source.setdefault(value_source, parameter_name)
-        if isinstance(location, str) or owning_parameter != parameter_name:
+        if isinstance(parameter_location, str) or owning_parameter != parameter_name:
             shared_reason = f"it shares its value with {owning_parameter}"
             adoption_results[0].skipped[parameter_name] = (
-                location if isinstance(location, str) else shared_reason
+                parameter_location if isinstance(parameter_location, str) else shared_reason
             )
-        elif isinstance(location, EnvironmentSetting):
-            environment_settings.append(location)
-        elif isinstance(location, Word):
+        elif isinstance(parameter_location, EnvironmentSetting):
+            environment_settings.append(parameter_location)
+        elif isinstance(parameter_location, Word):
             directive = PlacedDirective(
-                config.main_file, Directive(Word(parameter_name, 0), (location,))
+                config.main_file, Directive(Word(parameter_name, 0), (parameter_location,))
             )
             single_config = replace(config, directives=(directive,))
             adoption_results.append(
@@ -308,7 +308,7 @@ def tune_parameters(
                 )
             )
         else:
-            adoption_results.append(map_directives(config, [location], accepts_value))
+            adoption_results.append(map_directives(config, [parameter_location], accepts_value))
     return merge_results(
         *adoption_results,
         unit_environment.tune_variables(environment, environment_settings, accepts_value),

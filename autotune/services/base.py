@@ -168,7 +168,7 @@ def with_guidance(
 
 def conditions_hold(conditions: Conditions, settings: Settings) -> bool:
     """True if each parameter in ``conditions`` is set to an accepted value."""
-    return all(settings.get(name) in values for name, values in conditions)
+    return all(settings.get(name) in allowed_values for name, allowed_values in conditions)
 
 
 @dataclass(frozen=True)
@@ -460,8 +460,8 @@ class Service:
         )
 
     def list_config_files(self, placement: Placement) -> tuple[ConfigFile, ...]:
-        template = self.template.format(role=placement.role)
-        return (ConfigFile(self.config_path(placement), template),) if template else ()
+        template_name = self.template.format(role=placement.role)
+        return (ConfigFile(self.config_path(placement), template_name),) if template_name else ()
 
     def list_created_files(self, placement: Placement) -> tuple[str, ...]:
         """Return the files that the server itself creates, and that a restore of the host removes."""

@@ -111,7 +111,7 @@ def read_unit_command(file_tree: FileTree, unit: str, option_parser: OptionParse
 
 def find_command_end(config: Config) -> list[FilePosition]:
     """Return the position after the last word of the unit's command."""
-    return [placed.end_position for placed in config.find_all(EXEC_START)[-1:]]
+    return [placed_directive.end_position for placed_directive in config.find_all(EXEC_START)[-1:]]
 
 
 def tune_options(
@@ -127,12 +127,12 @@ def tune_options(
         return adoption_result
     command = config.find_all(EXEC_START)[-1]
     command_start, command_end = command.directive.arguments[0].start, command.end_position[1]
-    replacements = (
+    text_replacements = (
         (edit.start - command_start, edit.end - command_start, edit.text)
         for edit in adoption_result.edits
     )
     command_template = render_edits(
-        config.texts[config.main_file][command_start:command_end], replacements
+        config.texts[config.main_file][command_start:command_end], text_replacements
     )
     drop_in_text = f"[Service]\n{EXEC_START}=\n{EXEC_START}={command_template}\n"
     return replace(

@@ -71,14 +71,14 @@ class FileTree:
 
     @cached_property
     def _children(self) -> Mapping[str, set[str]]:
-        children: dict[str, set[str]] = {}
+        children_by_directory: dict[str, set[str]] = {}
         for path in (*self.files, *self.links, *self.unread):
             path_parts = path.split("/")
             for depth in range(1, len(path_parts)):
-                children.setdefault("/".join(path_parts[:depth]) or "/", set()).add(
+                children_by_directory.setdefault("/".join(path_parts[:depth]) or "/", set()).add(
                     path_parts[depth]
                 )
-        return children
+        return children_by_directory
 
     def resolve(self, path: str) -> str:
         """Return the path with its links resolved, up to the first link that must not be followed."""
@@ -116,8 +116,8 @@ class FileTree:
 
     def is_directory(self, path: str) -> bool:
         """True if a path leads to a directory."""
-        target = self.resolve(path)
-        return target in self._children or target in self.directories
+        resolved_path = self.resolve(path)
+        return resolved_path in self._children or resolved_path in self.directories
 
     def exists(self, path: str) -> bool:
         """True if a path leads to a file or directory, even to a file that was not read."""
@@ -134,18 +134,18 @@ class FileTree:
             for resolved_path in map(self._follow_links, self.links)
             if not resolved_path.shared_directory
         )
-        return tuple(target for target in link_targets if not self._contains(target))
+        return tuple(link_target for link_target in link_targets if not self._contains(link_target))
 
     def merge(self, other: FileTree) -> FileTree:
         """Return this tree with the entries of ``other`` added."""
-        files = {**self.files, **other.files}
+        merged_files = {**self.files, **other.files}
         unread_reasons = {**self.unread, **other.unread}
         return FileTree(
-            files,
+            merged_files,
             {**self.links, **other.links},
             {**self.modes, **other.modes},
             {**self.directories, **other.directories},
-            {path: reason for path, reason in unread_reasons.items() if path not in files},
+            {path: reason for path, reason in unread_reasons.items() if path not in merged_files},
             self.requested,
         )
 
@@ -259,7 +259,7 @@ def unpack_tree(archive: bytes, root: str = "/") -> FileTree:
 
 
 def _read_members(tar_file: tarfile.TarFile, root: str) -> FileTree:
-    files, links, modes = dict[str, bytes](), dict[str, str](), dict[str, int]()
+    content_by_path, links, mode_by_path = dict[str, bytes](), dict[str, str](), dict[str, int]()
     directories = dict[str, bool]()
     for member in tar_file:
         # The tarfile library fills sparse files with zeros, and reads the same file again after a
@@ -269,12 +269,12 @@ def _read_members(tar_file: tarfile.TarFile, root: str) -> FileTree:
         path = normpath(join(root, member.name.lstrip("/")))
         file_content = tar_file.extractfile(member) if member.isfile() else None
         if file_content is not None:
-            files[path], modes[path] = file_content.read(), member.mode
+            content_by_path[path], mode_by_path[path] = file_content.read(), member.mode
         elif member.issym():
             links[path] = member.linkname
         elif member.isdir():
             directories[path] = member.uid == 0 and not member.mode & _WRITABLE_BY_OTHERS
-    return FileTree(files, links, modes, directories)
+    return FileTree(content_by_path, links, mode_by_path, directories)
 
 
 class ConfigSyntaxError(ValueError):
@@ -392,15 +392,15 @@ class Config:
 
     def explain_missing_main(self) -> str:
         """Return why the main file was not read, or an empty string."""
-        reason = self.unread_files.get(self.main_file, "")
-        return f"{self.main_file}: {reason}" if reason and not self.texts else ""
+        missing_reason = self.unread_files.get(self.main_file, "")
+        return f"{self.main_file}: {missing_reason}" if missing_reason and not self.texts else ""
 
     def find_all(self, directive_name: str) -> tuple[PlacedDirective, ...]:
         normalize: Callable[[str], str] = str.lower if self.ignores_case else str
         return tuple(
-            placed
-            for placed in self.directives
-            if normalize(placed.name) == normalize(directive_name)
+            placed_directive
+            for placed_directive in self.directives
+            if normalize(placed_directive.name) == normalize(directive_name)
         )
 
     def explain_uncertain(self, directive_name: str) -> str:
@@ -430,7 +430,7 @@ def merge_configs(main_file: str, configs: Sequence[Config]) -> Config:
     return Config(
         main_file,
         {path: text for config in configs for path, text in config.texts.items()},
-        tuple(placed for config in configs for placed in config.directives),
+        tuple(placed_directive for config in configs for placed_directive in config.directives),
         {path: reason for config in configs for path, reason in config.unread_files.items()},
         unread_blocks={
             path: blocks for config in configs for path, blocks in config.unread_blocks.items()
@@ -554,22 +554,22 @@ class _ConfigReader:
             unread_path: file_tree.explain_missing(unread_path)
             for unread_path in file_tree.find_broken_links(include_pattern)
         }
-        for unread_path, reason in {
+        for unread_path, unread_reason in {
             **missing_reasons,
             **file_tree.find_unread(include_pattern),
         }.items():
-            self._add_unread(unread_path, reason, directive.blocks)
+            self._add_unread(unread_path, unread_reason, directive.blocks)
         is_optional = "*" in include_pattern or directive.name.text.lower() in _OPTIONAL_INCLUDES
         if not matching_paths and not is_optional and include_pattern not in self.unread:
-            reason = f"{path} includes this file, but it was not read"
-            self._add_unread(include_pattern, reason, directive.blocks)
+            unread_reason = f"{path} includes this file, but it was not read"
+            self._add_unread(include_pattern, unread_reason, directive.blocks)
         for included_path in matching_paths:
             yield from self.read(included_path, directive.blocks, depth + 1)
 
     def _add_unread(
-        self, path: str, reason: str, enclosing_blocks: tuple[tuple[str, ...], ...]
+        self, path: str, unread_reason: str, enclosing_blocks: tuple[tuple[str, ...], ...]
     ) -> None:
-        self.unread[path] = reason
+        self.unread[path] = unread_reason
         # If a file is included several times, the outermost include determines the file's blocks.
         earlier_blocks = self.unread_blocks.get(path, enclosing_blocks)
         self.unread_blocks[path] = min(earlier_blocks, enclosing_blocks, key=len)

@@ -69,7 +69,7 @@ def build_service(service_name: str, spec: ServiceSpec) -> Service:
     """Return the service called ``service_name``, including its adoption and diagnosis."""
     commands = [
         *([spec.check] if spec.check else []),
-        *(answers.command for answers in spec.read),
+        *(readback_answers.command for readback_answers in spec.read),
         *([spec.counters.command] if spec.counters else []),
     ]
     role, title = Role(spec.role), spec.title or service_name
@@ -121,10 +121,10 @@ class _DeclaredService(Service):
         }
         return tuple(
             Readback(
-                _build_command(answers.command, placement),
-                partial(_parse_values, answers, value_types),
+                _build_command(readback_answers.command, placement),
+                partial(_parse_values, readback_answers, value_types),
             )
-            for answers in self.spec.read
+            for readback_answers in self.spec.read
         )
 
 
@@ -279,16 +279,16 @@ def _parse_known_directives(spec: ServiceSpec, file_text: str) -> Iterator[Direc
 
 def _list_literals(spec: ServiceSpec) -> frozenset[str]:
     """Return the literal words in the declared sections and directives."""
-    words = {parameter.section or "" for parameter in spec.parameters.values()}
+    literal_words = {parameter.section or "" for parameter in spec.parameters.values()}
     for parameter in spec.parameters.values():
-        words |= {_get_literal_prefix(word) for word in (parameter.directive or "").split()}
-    return frozenset(words - {""})
+        literal_words |= {_get_literal_prefix(word) for word in (parameter.directive or "").split()}
+    return frozenset(literal_words - {""})
 
 
 def _get_literal_prefix(word: str) -> str:
     """Return the text before the value in a word of a directive; empty for a wildcard."""
-    literal = word.partition("{}")[0].rstrip("=")
-    return "" if literal == "*" else literal
+    literal_prefix = word.partition("{}")[0].rstrip("=")
+    return "" if literal_prefix == "*" else literal_prefix
 
 
 def _parse_literals(
@@ -297,14 +297,14 @@ def _parse_literals(
     """Yield each literal word of a directive at its position, then the directive's value with its
     unit.
     """
-    value, name_word = placed_directive.arguments[0], Word("", placed_directive.name.start)
-    for literal in filter(None, map(_get_literal_prefix, directive.split())):
-        literal_position = file_text.find(literal, name_word.end, value.start)
+    value_word, name_word = placed_directive.arguments[0], Word("", placed_directive.name.start)
+    for literal_word in filter(None, map(_get_literal_prefix, directive.split())):
+        literal_position = file_text.find(literal_word, name_word.end, value_word.start)
         if literal_position >= 0:
-            name_word = Word(literal, literal_position)
+            name_word = Word(literal_word, literal_position)
             yield Directive(name_word)
-    end = _VALUE_UNIT_PATTERN.match(file_text, value.end).end()  # type: ignore[union-attr]  # always matches
-    yield Directive(name_word, (Word(file_text[value.start : end], value.start),))
+    value_end = _VALUE_UNIT_PATTERN.match(file_text, value_word.end).end()  # type: ignore[union-attr]  # always matches
+    yield Directive(name_word, (Word(file_text[value_word.start : value_end], value_word.start),))
 
 
 def _find_section(file_text: str, section_name: str | None) -> tuple[int, int] | None:
@@ -331,10 +331,10 @@ def _compile_directive(directive: str) -> re.Pattern[str]:
     pattern_text = ""
     for word in directive.split():
         text_before, value, text_after = word.partition("{}")
-        literal = re.escape(text_before) + (
+        literal_pattern = re.escape(text_before) + (
             _VALUE_PATTERN + re.escape(_SUFFIX_PATTERN.sub("", text_after, 1)) if value else ""
         )
-        word_pattern = {"*": r"\S.*?", "=": "="}.get(word, literal)
+        word_pattern = {"*": r"\S.*?", "=": "="}.get(word, literal_pattern)
         blank_pattern = r"[ \t]*" if "=" in (word, pattern_text[-1:]) else r"[ \t]+"
         pattern_text += (blank_pattern if pattern_text else "") + word_pattern
     return re.compile(rf"(?m)^[ \t]*{pattern_text}(?=$|[\s;,#])")
@@ -362,7 +362,7 @@ def _select_notation(parameter: ServiceParameter) -> Notation:
         return Notation({"ms": MILLISECONDS, "s": SECONDS}[parameter.unit].parse)
     return (
         REAL_NUMBER
-        if any(isinstance(value, float) for value in declared_numbers)
+        if any(isinstance(declared_number, float) for declared_number in declared_numbers)
         else SIGNED_NUMBER
     )
 
@@ -426,7 +426,7 @@ def _find_insertion(file_text: str, parameter: ServiceParameter) -> int | None:
 
 
 def _adopt_new_file(
-    path: str, text: str, spec: ServiceSpec, accepts_value: ValueCheck
+    path: str, template_text: str, spec: ServiceSpec, accepts_value: ValueCheck
 ) -> AdoptionResult:
     """Return the adoption of a file that does not exist on the host, with the parameters in its
     template.
@@ -434,7 +434,7 @@ def _adopt_new_file(
     default_values = {
         name: _build_parameter(name, parameter).stock
         for name, parameter in spec.parameters.items()
-        if re.search(rf"\b{name}\b", text)
+        if re.search(rf"\b{name}\b", template_text)
     }
     if skip_reasons := {
         name: "its default is not a valid value on this host"
@@ -442,7 +442,7 @@ def _adopt_new_file(
         if not accepts_value(name, default_values[name])
     }:
         return AdoptionResult(skipped=skip_reasons)
-    return add_new_file(path, text, default_values)
+    return add_new_file(path, template_text, default_values)
 
 
 # -- diagnosis -------------------------------------------------------------------------------------

@@ -123,8 +123,8 @@ class InstanceReading:
         """Return the tuned or current value as an integer, or ``None`` if the value is not a
         number.
         """
-        value = self.settings.get(parameter_name)
-        return int(value) if isinstance(value, int | float) else None
+        setting_value = self.settings.get(parameter_name)
+        return int(setting_value) if isinstance(setting_value, int | float) else None
 
     @property
     def idle_clause(self) -> str:

@@ -89,10 +89,10 @@ def _build_amount_parser(
         amount_match = _AMOUNT_PATTERN.fullmatch(text)
         if amount_match is None or amount_match[2] not in factors_by_unit:
             return None
-        number, remainder = divmod(
+        unit_count, remainder = divmod(
             int(amount_match[1]) * factors_by_unit[amount_match[2]], base_factor
         )
-        return None if remainder else number
+        return None if remainder else unit_count
 
     return parse_amount
 
@@ -147,7 +147,7 @@ def select_notation(
         return switch_notation
     if isinstance(parameter.stock, float):
         return REAL_NUMBER
-    has_words = any(isinstance(choice, str) for choice in parameter.choices)
+    has_words = any(isinstance(allowed_value, str) for allowed_value in parameter.choices)
     return WORD if has_words else unit_notations.get(parameter.unit, NUMBER)
 
 
@@ -289,28 +289,28 @@ def merge_results(*results: AdoptionResult) -> AdoptionResult:
 
 
 def _map_present(
-    tunable: Tunable, occurrences: list[PlacedDirective], accepts_value: ValueCheck
+    tunable: Tunable, matching_directives: list[PlacedDirective], accepts_value: ValueCheck
 ) -> AdoptionResult:
     parameter_name = tunable.parameter
     distinct_values = {
         _parse_quoted_value(tunable.notation, placed.words[0] if placed.words else "")
-        for placed in occurrences
+        for placed in matching_directives
     }
     if len(distinct_values) > 1:
         return AdoptionResult(
             skipped={parameter_name: f"`{tunable.directive}` occurs with several values"}
         )
-    value = distinct_values.pop()
-    if value is None or not accepts_value(parameter_name, value):
-        written_value = " ".join(occurrences[0].words[:1])
-        catalogue_note = "" if value is None else ": the catalogue allows other values"
+    baseline_value = distinct_values.pop()
+    if baseline_value is None or not accepts_value(parameter_name, baseline_value):
+        written_value = " ".join(matching_directives[0].words[:1])
+        catalogue_note = "" if baseline_value is None else ": the catalogue allows other values"
         reason = (
             f"`{tunable.directive} {written_value}` is not a valid baseline value{catalogue_note}"
         )
         return AdoptionResult(skipped={parameter_name: reason})
     return AdoptionResult(
-        tuple(_replace_value(tunable, placed, value) for placed in occurrences),
-        {parameter_name: value},
+        tuple(_replace_value(tunable, placed, baseline_value) for placed in matching_directives),
+        {parameter_name: baseline_value},
     )
 
 
@@ -324,12 +324,12 @@ def _parse_quoted_value(notation: Notation, written_text: str) -> Value | None:
 
 def _replace_value(tunable: Tunable, placed_directive: PlacedDirective, value: Value) -> Edit:
     word, notation = placed_directive.directive.arguments[0], tunable.notation
-    inside_quotes = notation.parse(word.text) is None
-    written_text, start = (
-        (word.text[1:-1], word.start + 1) if inside_quotes else (word.text, word.start)
+    is_quoted = notation.parse(word.text) is None
+    written_text, replacement_start = (
+        (word.text[1:-1], word.start + 1) if is_quoted else (word.text, word.start)
     )
     length, template_text = notation.build_replacement(tunable.parameter, written_text, value)
-    return Edit(placed_directive.path, start, start + length, template_text)
+    return Edit(placed_directive.path, replacement_start, replacement_start + length, template_text)
 
 
 def _map_absent(
@@ -347,7 +347,7 @@ def _map_absent(
         reason = f"{insertion.default!r} is not a valid baseline value of `{tunable.directive}`"
         return AdoptionResult(skipped={parameter_name: reason})
     end_literal = insertion.text_after and format_literal(insertion.text_after)
-    expressions = filter(
+    text_expressions = filter(
         None,
         (
             format_literal(insertion.text_before),
@@ -357,7 +357,7 @@ def _map_absent(
     )
     condition = insertion.condition or f"{parameter_name} != {format_literal(insertion.default)}"
     return AdoptionResult(
-        insert_expression(insertion.positions, " ~ ".join(expressions), condition),
+        insert_expression(insertion.positions, " ~ ".join(text_expressions), condition),
         {parameter_name: insertion.default},
     )
 
@@ -392,17 +392,17 @@ def render_edits(text: str, replacements: Iterable[tuple[int, int, str]]) -> str
 
     Replacements at the same position keep their order.
     """
-    fragments, position = [], 0
+    template_fragments, position = [], 0
     for start, end, template_text in sorted(replacements, key=lambda replacement: replacement[:2]):
-        literal = _escape_text(text[position:start])
-        bare_literal = literal.rstrip("{")
-        if braces := literal[len(bare_literal) :]:
+        literal_text = _escape_text(text[position:start])
+        bare_literal = literal_text.rstrip("{")
+        if trailing_braces := literal_text[len(bare_literal) :]:
             # Literal braces directly before a variable would become part of the variable's syntax, so
             # a template expression outputs them.
-            literal = f'{bare_literal}{{{{ "{braces}" }}}}'
-        fragments += [literal, template_text]
+            literal_text = f'{bare_literal}{{{{ "{trailing_braces}" }}}}'
+        template_fragments += [literal_text, template_text]
         position = end
-    return "".join([*fragments, _escape_text(text[position:])])
+    return "".join([*template_fragments, _escape_text(text[position:])])
 
 
 def _escape_text(literal_text: str) -> str:

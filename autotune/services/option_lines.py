@@ -67,8 +67,8 @@ def _split_line(words: list[Word]) -> Iterator[list[Word]]:
         )
         return
     option_starts = [index for index, word in enumerate(words) if word.text.startswith("-")]
-    for start, end in pairwise([*option_starts, len(words)]):
-        yield words[start:end]
+    for option_start, option_end in pairwise([*option_starts, len(words)]):
+        yield words[option_start:option_end]
 
 
 def _build_directive(line_words: list[Word], aliases: Mapping[str, str]) -> Directive:

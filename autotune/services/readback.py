@@ -39,11 +39,11 @@ def build_config_parser(
         with contextlib.suppress(ConfigSyntaxError):  # ignore text after the configuration
             for directive in parse_directives(output):
                 parameter_name = parameters_by_directive.get(directive.name.text, "")
-                is_inner = (
+                is_in_section = (
                     parameter_name in outermost_directives
                     and directive.depth >= outermost_directives[parameter_name].depth
                 )
-                if parameter_name and directive.arguments and not is_inner:
+                if parameter_name and directive.arguments and not is_in_section:
                     outermost_directives[parameter_name] = directive
         first_arguments = {
             name: directive.arguments[0].text.strip("\"'")
@@ -62,10 +62,10 @@ def convert_unit(parameter: Parameter, printed_text: str) -> Value:
     printed_value = parse_number(printed_text)
     if isinstance(parameter.stock, bool):
         return printed_value == "ON"
-    has_size = parameter.unit and isinstance(printed_value, int)
+    is_size_number = parameter.unit and isinstance(printed_value, int)
     return (
         parse_number(f"{int(printed_value) / SIZE_UNITS[parameter.unit]:.10g}")
-        if has_size
+        if is_size_number
         else printed_value
     )
 

@@ -58,9 +58,9 @@ TOTAL_COUNTERS = frozenset(
 
 def _is_bulk_complete(reply: bytes) -> bool:
     r"""True if a RESP bulk string, ``$<length>\\r\\n<bytes>\\r\\n``, or an error has arrived."""
-    header, line_end, body = reply.partition(b"\r\n")
-    length_text = header[1:].decode(errors="replace")
-    if not line_end or not header.startswith(b"$") or not is_uint(length_text):
+    reply_header, line_end, body = reply.partition(b"\r\n")
+    length_text = reply_header[1:].decode(errors="replace")
+    if not line_end or not reply_header.startswith(b"$") or not is_uint(length_text):
         return bool(line_end)
     return len(body) >= int(length_text) + 2
 
@@ -152,10 +152,10 @@ class RedisProtocolServer(Service):
     parameters_by_option: ClassVar[Mapping[str, str]]
 
     def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
-        switches = {p.name for p in self.parameters if isinstance(p.stock, bool)}
-        parse = build_pair_parser(self.parameters_by_option, switches)
+        switch_names = {p.name for p in self.parameters if isinstance(p.stock, bool)}
+        output_parser = build_pair_parser(self.parameters_by_option, switch_names)
         return (
-            Readback(_build_client_command(placement, "CONFIG", "GET", "*"), parse),
+            Readback(_build_client_command(placement, "CONFIG", "GET", "*"), output_parser),
             build_backlog_readback(placement, "tcp_backlog"),
         )
 

@@ -57,15 +57,15 @@ class Catalogue:
             services_by_key.values(),
             key=lambda service: (list(Role).index(service.role), service.key),
         )
-        deployable = {
+        deployable_services = {
             service.key: service
             for service in ordered_services
             if service.deployment or service.gateway_protocol
         }
-        deployments = list(_list_deployments(deployable.values()))
+        deployments = list(_list_deployments(deployable_services.values()))
         return cls(
             tuple(ordered_services),
-            deployable,
+            deployable_services,
             {service.application: service for service in ordered_services if service.application},
             {name: roles_by_service for name, _, roles_by_service in deployments},
             {name: port for name, port, _ in deployments},
@@ -82,7 +82,7 @@ class Catalogue:
             for alias in service.other_names
         }
         meant_deployment = "+".join(
-            aliases.get(part, part) for part in written_name.lower().split("+")
+            aliases.get(name_part, name_part) for name_part in written_name.lower().split("+")
         )
         if meant_deployment == written_name and find_nearest_name(written_name, deployments):
             return suggest_name(written_name, deployments)
@@ -109,8 +109,8 @@ class Catalogue:
 
     def loses_cache(self, instance_name: str) -> bool:
         """True if a restart empties the cache of the service instance with this name."""
-        services = self.list_by_name(instance_name.rpartition(".")[2])
-        return any(service.forgets_on_restart for service in services)
+        matching_services = self.list_by_name(instance_name.rpartition(".")[2])
+        return any(service.forgets_on_restart for service in matching_services)
 
     def any_speaks_protocol(self, deployments: Iterable[str], protocol: str) -> bool:
         """True if load generators for ``protocol`` can test one of ``deployments``."""
@@ -214,9 +214,9 @@ def _list_deployments(services: Collection[Service]) -> Iterator[tuple[str, int,
 
 
 def _load_shipped_services() -> Iterator[Service]:
-    for folder in iter_modules(services.__path__):
-        if folder.ispkg:
-            yield from import_module(f"{services.__name__}.{folder.name}.service").SERVICES
+    for service_package in iter_modules(services.__path__):
+        if service_package.ispkg:
+            yield from import_module(f"{services.__name__}.{service_package.name}.service").SERVICES
 
 
 def _load_plugin_services(shipped_services: Sequence[Service]) -> Iterator[Service]:
@@ -319,12 +319,12 @@ def find_declaration(service: Service, declaration_name: str) -> object:
 
 
 @cache
-def _find_in_folder(own_module: str, declaration_name: str) -> object:
-    declaration_module = f"{own_module.rpartition('.')[0]}.{declaration_name.lower()}"
+def _find_in_folder(service_module: str, declaration_name: str) -> object:
+    declaration_module = f"{service_module.rpartition('.')[0]}.{declaration_name.lower()}"
     declaring_module = (
         declaration_module
         if declaration_module[0] != "." and find_spec(declaration_module)
-        else own_module
+        else service_module
     )
     return getattr(import_module(declaring_module), declaration_name, None)
 

@@ -199,8 +199,8 @@ def tune_variables(
         if variable and unit_files.is_own_file(variable.path, environment.unit):
             variable_start = variable.position
             edits = (
-                Edit(variable.path, variable_start + start, variable_start + end, text)
-                for start, end, text in replacements
+                Edit(variable.path, variable_start + start, variable_start + replacement_end, text)
+                for start, replacement_end, text in replacements
             )
             adoption_result = AdoptionResult(
                 tuple(edits), adoption_result.values, adoption_result.skipped
@@ -212,11 +212,11 @@ def tune_variables(
         results.append(adoption_result)
     if drop_in_values:
         drop_in_text = environment.texts.get(environment.drop_in_path, "")
-        header = "" if drop_in_text else "[Service]\n"
+        section_header = "" if drop_in_text else "[Service]\n"
         results.append(
             add_new_file(
                 environment.drop_in_path,
-                header + assignment_lines,
+                section_header + assignment_lines,
                 drop_in_values,
                 len(drop_in_text),
             )
@@ -238,15 +238,15 @@ def _build_replacements(
     """
     adoption_result, replacements = AdoptionResult(), _Replacements()
     for setting in settings:
-        value, replacement = _build_replacement(environment, setting)
-        if reason := _find_skip_reason(environment, setting, value):
-            adoption_result.skipped[setting.parameter] = reason
-        elif value is None or not accepts_value(setting.parameter, value):
+        current_value, replacement = _build_replacement(environment, setting)
+        if skip_reason := _find_skip_reason(environment, setting, current_value):
+            adoption_result.skipped[setting.parameter] = skip_reason
+        elif current_value is None or not accepts_value(setting.parameter, current_value):
             adoption_result.skipped[setting.parameter] = (
                 f"`{variable_name}` has no valid baseline value"
             )
         else:
-            adoption_result.values[setting.parameter] = value
+            adoption_result.values[setting.parameter] = current_value
             replacements.append(replacement)
     return adoption_result, replacements
 
@@ -264,29 +264,29 @@ def _build_replacement(
         list(re.finditer(rf"(?<!\S){option}=(\d+)(?!\S)", variable_text)) if option else []
     )
     last_match = option_matches[-1] if option_matches else None  # the last match takes effect
-    start = last_match.start(1) if last_match else 0
+    value_start = last_match.start(1) if last_match else 0
     written_value = last_match[1] if last_match else "" if setting.option else variable_text
     if written_value:
-        value = NUMBER.parse(written_value)
-        if value is None:
+        current_value = NUMBER.parse(written_value)
+        if current_value is None:
             return None, (0, 0, "")
-        length, expression = NUMBER.build_replacement(parameter, written_value, value)
-        return value, (start, start + length, expression)
+        length, value_expression = NUMBER.build_replacement(parameter, written_value, current_value)
+        return current_value, (value_start, value_start + length, value_expression)
     if not setting.option:
-        default = None if setting.variable in environment.variables else setting.default
-        return default, (0, 0, f"{{{{ {parameter} }}}}")
+        default_value = None if setting.variable in environment.variables else setting.default
+        return default_value, (0, 0, f"{{{{ {parameter} }}}}")
     separator = " " if variable_text else ""
     option_expression = f'"{separator}{setting.option}=" ~ {parameter}'
-    condition = f"{parameter} != {format_literal(setting.default or 0)}"
+    change_condition = f"{parameter} != {format_literal(setting.default or 0)}"
     return setting.default, (
         len(variable_text),
         len(variable_text),
-        f'{{{{ {option_expression} if {condition} else "" }}}}',
+        f'{{{{ {option_expression} if {change_condition} else "" }}}}',
     )
 
 
 def _find_skip_reason(
-    environment: UnitEnvironment, setting: EnvironmentSetting, value: Value | None
+    environment: UnitEnvironment, setting: EnvironmentSetting, current_value: Value | None
 ) -> str:
     variable_name, variable = setting.variable, environment.variables.get(setting.variable)
     if variable is None and environment.unread_files:
@@ -295,6 +295,6 @@ def _find_skip_reason(
         return f"{variable.path} sets `{variable_name}`: move it to `Environment=` in the unit to tune it"
     if variable and not _PLAIN_TEXT_PATTERN.fullmatch(variable.value):
         return f"`{variable_name}` is not plain text"
-    if value is None and not (variable and not setting.option):
+    if current_value is None and not (variable and not setting.option):
         return f"`{setting.option or variable_name}` is missing"
     return ""

@@ -105,13 +105,13 @@ def _list_unit_names(unit: str) -> tuple[str, ...]:
 
 def _list_drop_in_names(unit: str) -> tuple[str, ...]:
     """Return the names whose drop-ins apply to a unit, starting with the most specific."""
-    unit_stem, _, suffix = unit.rpartition(".")
+    unit_stem, _, unit_suffix = unit.rpartition(".")
     stem_parts = unit_stem.partition("@")[0].split("-")
-    prefixes = (
-        "-".join(stem_parts[:number]) + f"-.{suffix}"
-        for number in range(len(stem_parts) - 1, 0, -1)
+    prefix_names = (
+        "-".join(stem_parts[:part_count]) + f"-.{unit_suffix}"
+        for part_count in range(len(stem_parts) - 1, 0, -1)
     )
-    return (*_list_unit_names(unit), *prefixes, suffix)
+    return (*_list_unit_names(unit), *prefix_names, unit_suffix)
 
 
 def get_drop_in_path(unit: str) -> str:
@@ -142,17 +142,17 @@ def list_unit_files(file_tree: FileTree, unit: str) -> tuple[str, ...]:
     unit_paths = [
         path
         for name in _list_unit_names(unit)
-        for location in UNIT_DIRECTORIES
-        if (path := file_tree.resolve(f"{location}/{name}")) in file_tree.files
+        for unit_directory in UNIT_DIRECTORIES
+        if (path := file_tree.resolve(f"{unit_directory}/{name}")) in file_tree.files
     ]
-    drop_ins = {
+    drop_in_by_name = {
         basename(path): real_path
         for name in reversed(_list_drop_in_names(unit))
-        for location in reversed(UNIT_DIRECTORIES)
-        for path, real_path in file_tree.match(f"{location}/{name}.d/*.conf").items()
+        for unit_directory in reversed(UNIT_DIRECTORIES)
+        for path, real_path in file_tree.match(f"{unit_directory}/{name}.d/*.conf").items()
     }
     # A link to /dev/null masks drop-ins with the same name.
-    ordered_drop_ins = (drop_ins[name] for name in sorted(drop_ins))
+    ordered_drop_ins = (drop_in_by_name[name] for name in sorted(drop_in_by_name))
     return (*unit_paths[:1], *(path for path in ordered_drop_ins if path in file_tree.files))
 
 
@@ -160,9 +160,9 @@ def find_unreadable_links(file_tree: FileTree, unit: str) -> tuple[str, ...]:
     """Return those drop-ins of a unit that are links and could not be read."""
     links = (
         path
-        for location in UNIT_DIRECTORIES
+        for unit_directory in UNIT_DIRECTORIES
         for name in _list_drop_in_names(unit)
-        for path in file_tree.find_broken_links(f"{location}/{name}.d/*.conf")
+        for path in file_tree.find_broken_links(f"{unit_directory}/{name}.d/*.conf")
     )
     return tuple(dict.fromkeys(links))
 
@@ -189,9 +189,9 @@ def find_units_mentioning(file_tree: FileTree, program: str) -> tuple[str, ...]:
     """Return the units whose file or drop-ins mention a program."""
     mentioning_files = (
         path
-        for location in UNIT_DIRECTORIES
+        for unit_directory in UNIT_DIRECTORIES
         for pattern in ("*.service", "*.service.d/*.conf")
-        for path in file_tree.glob(f"{location}/{pattern}")
+        for path in file_tree.glob(f"{unit_directory}/{pattern}")
     )
     unit_paths = (
         path if path.endswith(".service") else dirname(path).removesuffix(".d")
@@ -220,27 +220,27 @@ def parse_directives(unit_text: str) -> tuple[Directive, ...]:
     An empty line or the end of the file ends an assignment, even after a backslash.
     """
     assignments: list[Directive] = []
-    section, assignment_words, is_continued = "", list[Word](), False
+    section_header, assignment_words, is_continued = "", list[Word](), False
     for line in _LINE_PATTERN.finditer(f"{unit_text}\n"):
-        stripped_line, start = line[0].strip(), line.start()
+        stripped_line, line_start = line[0].strip(), line.start()
         if stripped_line.startswith(("#", ";")):
             continue  # comments may be between continuation lines, too
         if not is_continued and not stripped_line:
             continue
         if not is_continued and stripped_line.startswith("["):
-            section = stripped_line
+            section_header = stripped_line
             continue
         if not is_continued:
             option_name, equals_sign, _ = line[0].partition("=")
-            assignment_words = [strip_word(option_name, start)]
-            start += len(option_name) + len(equals_sign)
+            assignment_words = [strip_word(option_name, line_start)]
+            line_start += len(option_name) + len(equals_sign)
         is_continued = line[0].endswith("\\")
         assignment_words += [
             Word(word[0], word.start())
-            for word in _WORD_PATTERN.finditer(unit_text, start, line.end() - is_continued)
+            for word in _WORD_PATTERN.finditer(unit_text, line_start, line.end() - is_continued)
         ]
         if not is_continued:
             assignments.append(
-                Directive(assignment_words[0], tuple(assignment_words[1:]), ((section,),))
+                Directive(assignment_words[0], tuple(assignment_words[1:]), ((section_header,),))
             )
     return tuple(assignments)

@@ -147,15 +147,15 @@ class VisibleDirectives:
                 yield option
 
     def _parse_variable(self, word: Word) -> Iterator[Directive]:
-        if not (assignment := _ASSIGNMENT_PATTERN.match(word.text)):
+        if not (assignment_match := _ASSIGNMENT_PATTERN.match(word.text)):
             return
-        name_word = Word(assignment["name"], word.start + assignment.start("name"))
-        value_text = word.text[assignment.end() :].rstrip("\"'")
-        value_start = word.start + assignment.end()
+        name_word = Word(assignment_match["name"], word.start + assignment_match.start("name"))
+        value_text = word.text[assignment_match.end() :].rstrip("\"'")
+        value_start = word.start + assignment_match.end()
         yield Directive(name_word, ())
         if not self.visible_variables.fullmatch(name_word.text):
             return
-        value_start += word.text[assignment.end() :].startswith(("'", '"'))
+        value_start += word.text[assignment_match.end() :].startswith(("'", '"'))
         value_text = value_text.lstrip("\"'")
         if value_text.isdecimal():
             yield Directive(
@@ -210,20 +210,20 @@ def _find_word_spans(file_text: str, words: Iterable[Word]) -> Iterator[Span]:
     """Yield the start and end of each word, without quotes. Adjacent unquoted words are joined."""
     joined_span: Span | None = None
     for word in words:
-        start, end = word.start, min(word.end, len(file_text))
-        word_text = file_text[start:end]
+        start, word_end = word.start, min(word.end, len(file_text))
+        word_text = file_text[start:word_end]
         is_quoted = len(word_text) > 1 and word_text[0] == word_text[-1] and word_text[0] in "\"'"
         is_plain = not is_quoted and "\n" not in word_text
         if joined_span and is_plain and _BLANKS_PATTERN.fullmatch(file_text, joined_span[1], start):
-            joined_span = (joined_span[0], end)
+            joined_span = (joined_span[0], word_end)
             continue
         if joined_span:
             yield joined_span
-        joined_span = (start, end) if is_plain else None
+        joined_span = (start, word_end) if is_plain else None
         if is_quoted:
-            yield start + 1, end - 1
+            yield start + 1, word_end - 1
         elif not is_plain:
-            yield start, end
+            yield start, word_end
     if joined_span:
         yield joined_span
 
@@ -234,7 +234,7 @@ def _find_owners(directives: Iterable[Directive]) -> tuple[tuple[int, int, str],
     """
     owner_spans: list[tuple[int, int, str]] = []
     for directive in sorted(directives, key=lambda directive: directive.name.start):
-        end = max(word.end for word in (directive.name, *directive.arguments))
+        directive_end = max(word.end for word in (directive.name, *directive.arguments))
         if not owner_spans or directive.name.start >= owner_spans[-1][1]:
-            owner_spans.append((directive.name.start, end, directive.name.text.lower()))
+            owner_spans.append((directive.name.start, directive_end, directive.name.text.lower()))
     return tuple(owner_spans)

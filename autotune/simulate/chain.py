@@ -163,13 +163,13 @@ def build_chain(topology: ChainTopology, settings: Settings) -> StationChain:
     """Return the chain of ``topology`` with ``settings``, whose keys are names from the catalogue."""
     missed_keys = count_missed_keys(topology.cache, topology.data, settings)
     balancer = build_balancer(topology.lb, settings, web_epoll=uses_epoll(topology.web, settings))
-    cache_count, evenness = topology.cache.count, balancer.evenness_share
+    cache_count, evenness_share = topology.cache.count, balancer.evenness_share
     web_model = build_web_model(
         topology.web,
         settings,
         cache_count=cache_count,
         missed_keys=missed_keys,
-        evenness=evenness,
+        evenness=evenness_share,
         wait_seconds=min(1.0, missed_keys) * topology.data.store_latency,
     )
     process_count = web_model.process_count * topology.web.count

@@ -156,6 +156,6 @@ def is_modelled(topology: ChainTopology, full_name: str) -> bool:
     parameter_name = ParameterName.parse(full_name)
     return any(
         parameter_name.tier == getattr(topology, field).tier
-        and parameter_name.name_within_tier in names
-        for field, names in MODELLED_PARAMETERS.items()
+        and parameter_name.name_within_tier in modelled_names
+        for field, modelled_names in MODELLED_PARAMETERS.items()
     )

@@ -86,8 +86,8 @@ def build_web_model(
     distributes requests unevenly.
     """
     is_apache = hosts.find_deployment(settings).startswith("apache")
-    build_model = _build_prefork if is_apache else _build_fpm
-    web_model = build_model(hosts, settings, cache_count, missed_keys, evenness)
+    model_builder = _build_prefork if is_apache else _build_fpm
+    web_model = model_builder(hosts, settings, cache_count, missed_keys, evenness)
     return replace(web_model, station=_limit_to_processes(hosts, web_model, wait_seconds))
 
 
@@ -112,14 +112,14 @@ def _build_station(
     """Return the station; ``limit_reason`` describes the exhausted resource, and is ``None`` for
     CPU.
     """
-    resource = Resource.WORKERS if limit_reason else Resource.CPU
+    limiting_resource = Resource.WORKERS if limit_reason else Resource.CPU
     return QueueStation(
         hosts.tier,
         service,
         hosts.total_cpus,
         max_rate,
         cpu_seconds,
-        resource,
+        limiting_resource,
         limit_reason or "CPUs busy",
     )
 
@@ -129,18 +129,18 @@ def _compute_request_cpu_seconds(
 ) -> float:
     """Return the CPU seconds of one request, including the contention between hosts."""
     host_factor = (SINGLE_HOST_ADVANTAGE + hosts.count) / (SINGLE_HOST_ADVANTAGE + 1.0)
-    thousand_connections = process_count * hosts.count * cache_count / 1000.0
+    connections_in_thousands = process_count * hosts.count * cache_count / 1000.0
     cpu_seconds = PHP_CPU_SECONDS * (
         1.0
         + FAN_OUT_COST * (cache_count - 1)
-        + CONNECTION_COST * thousand_connections**2
+        + CONNECTION_COST * connections_in_thousands**2
         + 0.001 * missed_keys
     )
     return cpu_seconds * hosts.count / host_factor
 
 
 def _build_prefork(
-    hosts: TierHosts, settings: Settings, cache_count: int, missed_keys: float, evenness: float
+    hosts: TierHosts, settings: Settings, cache_count: int, missed_keys: float, load_evenness: float
 ) -> WebModel:
     process_count = hosts.read_number(settings, "apache.MaxRequestWorkers", 150)
     max_requests = hosts.read_number(settings, "apache.MaxConnectionsPerChild", 0)
@@ -150,14 +150,14 @@ def _build_prefork(
     cpu_seconds = _compute_request_cpu_seconds(
         hosts, cache_count, process_count, missed_keys
     ) * _compute_replacement_factor(max_requests)
-    max_rate = hosts.total_cpus * process_share / cpu_seconds * evenness
+    max_rate = hosts.total_cpus * process_share / cpu_seconds * load_evenness
     limit_reason = "prefork processes in use" if process_share < 0.9 else None
     station = _build_station(hosts, "apache", max_rate, cpu_seconds, limit_reason)
     return WebModel(station, process_count, process_count * CHILD_BYTES)
 
 
 def _build_fpm(
-    hosts: TierHosts, settings: Settings, cache_count: int, missed_keys: float, evenness: float
+    hosts: TierHosts, settings: Settings, cache_count: int, missed_keys: float, load_evenness: float
 ) -> WebModel:
     children = hosts.read_number(settings, "php_fpm.max_children", 5)
     workers = hosts.read_number(settings, "nginx.worker_processes", hosts.cpus)
@@ -187,7 +187,7 @@ def _build_fpm(
     scarcest_name = min(share_by_limit, key=lambda name: share_by_limit[name])
     limit_reason = scarcest_name if share_by_limit[scarcest_name] < 0.9 else None
     served_cpus = hosts.total_cpus * children_share * connection_share * manager_share
-    max_rate = served_cpus / cpu_seconds / FPM_REFERENCE_SHARE * evenness
+    max_rate = served_cpus / cpu_seconds / FPM_REFERENCE_SHARE * load_evenness
     is_refused = event_method == "select" and connections > SELECT_LIMIT
     return WebModel(
         _build_station(hosts, "php_fpm", max_rate, cpu_seconds, limit_reason),

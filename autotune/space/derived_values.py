@@ -44,17 +44,17 @@ def derive_dimension_by_rule(
         raise file.document.build_error(
             location, f"{dimension.name} takes choices: a formula cannot compute it"
         )
-    prefix = dimension.name.removesuffix(dimension.parameter.name)
+    name_prefix = dimension.name.removesuffix(dimension.parameter.name)
     try:
-        expression = qualify_names(parse_expression(expression_text), prefix, dimensions)
+        expression = qualify_names(parse_expression(expression_text), name_prefix, dimensions)
     except ValueError as error:
         raise file.document.build_error(location, str(error)) from None
     for name in expression.names():
         if name not in dimensions:
             sibling_names = [
-                name_part.removeprefix(prefix)
+                name_part.removeprefix(name_prefix)
                 for name_part in dimensions
-                if name_part.startswith(prefix)
+                if name_part.startswith(name_prefix)
             ]
             hint = suggest_name(name, sorted({*dimensions, *sibling_names}))
             raise file.document.build_error(location, f"unknown name {name!r}", hint=hint)

@@ -146,17 +146,17 @@ class Dimension:
         """True if the parameter may have this value."""
         if self.choices:
             return value in self.choices
-        low, high = self.bounds
-        return low <= float(value) <= high
+        low_bound, high_bound = self.bounds
+        return low_bound <= float(value) <= high_bound
 
     def widen_to_include(self, value: Value) -> Dimension:
         """Return the dimension with its bounds widened to include ``value``; choices do not change."""
         if self.choices:
             return self
-        low, high = self.bounds
+        low_bound, high = self.bounds
         number = float(value)
         return replace(
-            self, low=self.to_number(min(low, number)), high=self.to_number(max(high, number))
+            self, low=self.to_number(min(low_bound, number)), high=self.to_number(max(high, number))
         )
 
     def fix_at_value(self, value: Value) -> Dimension:
@@ -172,8 +172,8 @@ class Dimension:
         """
         if self.choices:
             return value if value in self.choices else self.baseline
-        low, high = self.bounds
-        number = min(max(float(value), low), high)
+        low_bound, high_bound = self.bounds
+        number = min(max(float(value), low_bound), high_bound)
         return round(number) if self.is_integer else number
 
     def round_towards(self, bound: float, number: float) -> Value:

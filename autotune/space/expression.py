@@ -199,8 +199,8 @@ class Comparison:
 
     def with_replacements(self, replacement: NameReplacement) -> Comparison:
         """Return the comparison with some names replaced."""
-        left, right = (replace_names(term, replacement) for term in (self.left, self.right))
-        return Comparison(self.text, self.symbol, left, right)
+        left_side, right = (replace_names(term, replacement) for term in (self.left, self.right))
+        return Comparison(self.text, self.symbol, left_side, right)
 
 
 NameReplacement = Callable[[Expression], "Expression | None"]
@@ -248,7 +248,7 @@ def parse_comparison(text: str) -> Comparison:
     tree, words = _parse_python(text)
     match tree:
         case ast.Compare(left=left, ops=[comparison], comparators=[right]):
-            sides = (_build_expression(side, text, words) for side in (left, right))
+            sides = (_build_expression(side_node, text, words) for side_node in (left, right))
             return Comparison(text, _SYMBOLS[type(comparison)], *sides)
     raise ValueError(expected_text)
 
@@ -260,22 +260,22 @@ def _parse_python(text: str) -> tuple[ast.expr, list[str]]:
     words: list[str] = []
     python_words: list[str] = []
     word_start = 0
-    while rest := text[word_start:].strip():
-        word = _WORD_PATTERN.match(text, word_start)
-        if word is None:
-            raise ValueError(_describe_invalid_mark(text, rest[0]))
+    while remaining_text := text[word_start:].strip():
+        word_match = _WORD_PATTERN.match(text, word_start)
+        if word_match is None:
+            raise ValueError(_describe_invalid_mark(text, remaining_text[0]))
         if len(words) == MAX_WORDS:
             raise ValueError(f"expression with more than {MAX_WORDS} words: {text[:60]!r} …")
-        if word["number"]:
-            number = float(word["number"])
-            number = number / 100 if "%" in word[0] else number
+        if word_match["number"]:
+            number = float(word_match["number"])
+            number = number / 100 if "%" in word_match[0] else number
             # A share is written as a power, because a power binds more tightly than a division.
-            number_text = f"{number!r} **" if word["share"] else repr(number)
-            python_words.append(f"_{len(words)}" if word["unit"] else number_text)
+            number_text = f"{number!r} **" if word_match["share"] else repr(number)
+            python_words.append(f"_{len(words)}" if word_match["unit"] else number_text)
         else:
-            python_words.append(f"_{len(words)}" if word["name"] else word[0].strip())
-        words.append(word[0].strip())
-        word_start = word.end()
+            python_words.append(f"_{len(words)}" if word_match["name"] else word_match[0].strip())
+        words.append(word_match[0].strip())
+        word_start = word_match.end()
     try:
         with _PARSE_LOCK:
             return ast.parse(" ".join(python_words), mode="eval").body, words
@@ -310,10 +310,10 @@ def _build_expression(node: ast.AST, text: str, tokens: list[str]) -> Expression
 
 def _build_leaf(token: str) -> Number | Name:
     """Return the expression of a name, or of a number with a unit."""
-    word = _WORD_PATTERN.match(token)
-    if word is not None and word["unit"]:
-        value = float(word["number"]) * UNIT_FACTORS[word["unit"]]
-        return Number(value, BASE_UNITS[word["unit"]])
+    word_match = _WORD_PATTERN.match(token)
+    if word_match is not None and word_match["unit"]:
+        value = float(word_match["number"]) * UNIT_FACTORS[word_match["unit"]]
+        return Number(value, BASE_UNITS[word_match["unit"]])
     return Name(re.sub(r"\s", "", token))
 
 

@@ -56,11 +56,11 @@ def list_kernel_values(target: Target, settings: Settings) -> dict[str, dict[str
     """Return the kernel values that these settings set, by host."""
     kernel_values: dict[str, dict[str, str]] = {}
     for tier_name, tier in target.tiers.items():
-        prefix = f"{tier_name}.{Sysctl.name}."
+        name_prefix = f"{tier_name}.{Sysctl.name}."
         values_by_key = {
-            parameter_name.removeprefix(prefix): str(value)
+            parameter_name.removeprefix(name_prefix): str(value)
             for parameter_name, value in settings.items()
-            if parameter_name.startswith(prefix)
+            if parameter_name.startswith(name_prefix)
         }
         for host in tier.hosts:
             kernel_values[host] = {**values_by_key, **kernel_values.get(host, {})}

@@ -199,14 +199,14 @@ def _find_highest_value(
 
     if satisfies_rule(high_value) or not satisfies_rule(low_value):
         return dimension.to_number(high_value)
-    highest_kept, lowest_broken = float(low_value), float(high_value)
-    while lowest_broken - highest_kept > (
-        0.5 if dimension.is_integer else 1e-6 * max(1.0, lowest_broken)
+    highest_kept_value, lowest_broken_value = float(low_value), float(high_value)
+    while lowest_broken_value - highest_kept_value > (
+        0.5 if dimension.is_integer else 1e-6 * max(1.0, lowest_broken_value)
     ):
-        middle_value = (highest_kept + lowest_broken) / 2
-        highest_kept, lowest_broken = (
-            (middle_value, lowest_broken)
+        middle_value = (highest_kept_value + lowest_broken_value) / 2
+        highest_kept_value, lowest_broken_value = (
+            (middle_value, lowest_broken_value)
             if satisfies_rule(middle_value)
-            else (highest_kept, middle_value)
+            else (highest_kept_value, middle_value)
         )
-    return dimension.to_number(highest_kept)
+    return dimension.to_number(highest_kept_value)

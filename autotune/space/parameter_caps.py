@@ -146,14 +146,14 @@ def narrow_dimension(dimension: Dimension, clamp: Clamp) -> Dimension:
     """
     if dimension.is_fixed:
         return dimension
-    low, high = map(float, dimension.bounds)
-    minimum = clamp.minimum if low > 0 else -inf
-    low, high = min(max(low, minimum), high), max(min(high, clamp.maximum), low)
-    low, high = (
-        dimension.to_number(dimension.round_towards(direction, bound))
-        for direction, bound in ((inf, low), (-inf, high))
+    low_bound, high = map(float, dimension.bounds)
+    minimum = clamp.minimum if low_bound > 0 else -inf
+    low_bound, high = min(max(low_bound, minimum), high), max(min(high, clamp.maximum), low_bound)
+    low_bound, high = (
+        dimension.to_number(dimension.round_towards(rounding_direction, range_bound))
+        for rounding_direction, range_bound in ((inf, low_bound), (-inf, high))
     )
-    return replace(dimension, low=low, high=high).widen_to_include(dimension.baseline)
+    return replace(dimension, low=low_bound, high=high).widen_to_include(dimension.baseline)
 
 
 def list_capped_values(

@@ -91,7 +91,7 @@ class _RepairState:
 
     def satisfy_rule(self, rule: Rule) -> None:
         """Change one parameter so that ``rule`` is satisfied, or is broken by a smaller amount."""
-        arithmetic = rule.format_arithmetic(self.names)
+        arithmetic_text = rule.format_arithmetic(self.names)
         requested_rule, rule = rule, rule.convert_to_bound(self.names)
         sides = (rule.comparison.left, rule.comparison.right)
         smaller_side, larger_side = sides if rule.symbol in ("<=", "<") else reversed(sides)
@@ -104,16 +104,16 @@ class _RepairState:
         for dimension, bound in movable_pairs:
             if rule.is_kept(self._build_names_with(dimension, bound)):
                 self._set_value(
-                    dimension, self._find_nearest_value(rule, dimension, bound), arithmetic
+                    dimension, self._find_nearest_value(rule, dimension, bound), arithmetic_text
                 )
                 return
         for dimension, bound in movable_pairs:
             if rule.compute_relative_excess(
                 self._build_names_with(dimension, bound)
             ) < rule.compute_relative_excess(self.names):
-                self._set_value(dimension, bound, arithmetic)
+                self._set_value(dimension, bound, arithmetic_text)
                 return
-        raise InfeasibleRule(arithmetic, requested_rule)
+        raise InfeasibleRule(arithmetic_text, requested_rule)
 
     def _list_movable_parameters(
         self, side_names: Iterable[str], bound_index: int
@@ -134,9 +134,9 @@ class _RepairState:
         movable_pairs = [(d, d.ordinary_bounds[bound_index]) for d in numbers if not d.choices]
         return sorted(
             (
-                candidate
-                for candidate in movable_pairs
-                if self.settings[candidate[0].name] != candidate[1]
+                candidate_pair
+                for candidate_pair in movable_pairs
+                if self.settings[candidate_pair[0].name] != candidate_pair[1]
             ),
             key=compute_bound_ratio,
             reverse=True,
@@ -150,21 +150,21 @@ class _RepairState:
 
         Both sides of a rule are monotone in each of its parameters.
         """
-        good_value, bad_value = float(bound), float(self.settings[dimension.name])
+        satisfying_value, breaking_value = float(bound), float(self.settings[dimension.name])
         values_by_name = dict(self.names)
-        while abs(bad_value - good_value) > (
-            0.5 if dimension.is_integer else 1e-6 * max(1.0, abs(bad_value))
+        while abs(breaking_value - satisfying_value) > (
+            0.5 if dimension.is_integer else 1e-6 * max(1.0, abs(breaking_value))
         ):
-            middle_value = (good_value + bad_value) / 2
+            middle_value = (satisfying_value + breaking_value) / 2
             rounded_value = float(dimension.round_towards(bound, middle_value))
             values_by_name[dimension.name] = rounded_value * dimension.unit_factor
             if rule.is_kept(values_by_name):
-                good_value = middle_value
+                satisfying_value = middle_value
             else:
-                bad_value = middle_value
-        return dimension.round_towards(bound, good_value)
+                breaking_value = middle_value
+        return dimension.round_towards(bound, satisfying_value)
 
-    def _set_value(self, dimension: Dimension, value: Value, rule: str) -> None:
+    def _set_value(self, dimension: Dimension, value: Value, arithmetic_text: str) -> None:
         self.settings[dimension.name] = value
         self.names = self._build_names_with(dimension, value)
-        self.rule_by_parameter[dimension.name] = rule
+        self.rule_by_parameter[dimension.name] = arithmetic_text

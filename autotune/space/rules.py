@@ -86,8 +86,8 @@ class Rule:
         if self.comparison.is_satisfied(values_by_name):
             return True
         allowed_excess = self.compute_allowed_excess(values_by_name)
-        left, right = self.comparison.left, self.comparison.right
-        return allowed_excess > 0 and left.evaluate(values_by_name) - right.evaluate(
+        left_side, right_side = self.comparison.left, self.comparison.right
+        return allowed_excess > 0 and left_side.evaluate(values_by_name) - right_side.evaluate(
             values_by_name
         ) <= allowed_excess * (1 + 1e-12)
 
@@ -113,8 +113,8 @@ class Rule:
                 return Number(part.evaluate(baseline))
             return None
 
-        comparison = self.comparison.with_replacements(use_baseline)
-        return Operation("-", (comparison.left, comparison.right))
+        baseline_comparison = self.comparison.with_replacements(use_baseline)
+        return Operation("-", (baseline_comparison.left, baseline_comparison.right))
 
     def compute_relative_excess(self, values_by_name: NameValues) -> float:
         """Return the excess of the side that should be smaller, as a fraction of the other side."""
@@ -131,26 +131,26 @@ class Rule:
         """Return the broken side of an equation as a bound; other rules are returned unchanged."""
         if self.symbol != "==":
             return self
-        difference = self.comparison.left.evaluate(values_by_name) - self.comparison.right.evaluate(
+        side_difference = self.comparison.left.evaluate(
             values_by_name
-        )
-        symbol = "<=" if difference > 0 else ">="
+        ) - self.comparison.right.evaluate(values_by_name)
+        symbol = "<=" if side_difference > 0 else ">="
         return replace(self, comparison=replace(self.comparison, symbol=symbol))
 
     def format_arithmetic(self, names: NameValues) -> str:
         """Return the rule, its numbers with their units, and the values of its two sides as text."""
-        left, right = self.comparison.left, self.comparison.right
-        unit = find_unit(left, self.units) or find_unit(right, self.units)
+        left_side, right = self.comparison.left, self.comparison.right
+        shared_unit = find_unit(left_side, self.units) or find_unit(right, self.units)
 
         def format_side(side: Expression) -> str:
-            terms = format_terms(side, names, self.units, unit)
-            value_text = format_quantity(side.evaluate(names), unit)
+            terms = format_terms(side, names, self.units, shared_unit)
+            value_text = format_quantity(side.evaluate(names), shared_unit)
             return f"{terms} = {value_text}" if isinstance(side, Operation) else terms
 
         allowed_excess = self.compute_allowed_excess(names)
-        allowed_text = format_quantity(right.evaluate(names) + allowed_excess, unit)
+        allowed_text = format_quantity(right.evaluate(names) + allowed_excess, shared_unit)
         baseline_text = f", or {allowed_text} as in the baseline" if allowed_excess else ""
-        return f"{self.text}: {format_side(left)} {self.symbol} {format_side(right)}{baseline_text}"
+        return f"{self.text}: {format_side(left_side)} {self.symbol} {format_side(right)}{baseline_text}"
 
     def names(self) -> frozenset[str]:
         return self.comparison.names()
@@ -170,8 +170,8 @@ class RuleVocabulary:
     @property
     def known_names(self) -> frozenset[str]:
         """Return all valid names."""
-        sizes = {f"{tier}.{size}" for tier in self._target.tiers for size in SIZE_NAMES}
-        return frozenset({*self._dimensions, *self._facts, *sizes})
+        size_names = {f"{tier}.{size}" for tier in self._target.tiers for size in SIZE_NAMES}
+        return frozenset({*self._dimensions, *self._facts, *size_names})
 
     def build_rules(self, target_comparison: Comparison) -> tuple[Rule, ...]:
         """Return one rule or, if the rule names the resource needs of tiers, one for each combination of
@@ -185,10 +185,10 @@ class RuleVocabulary:
             for t in self._target.tiers
             if any(f"{t}.{s}" in target_comparison.names() for s in SIZE_NAMES)
         ]
-        choices = product(*(self._target.tiers[tier].service for tier in sized_tiers))
+        deployment_choices = product(*(self._target.tiers[tier].service for tier in sized_tiers))
         return tuple(
             self._build_rule(target_comparison, dict(zip(sized_tiers, deployments, strict=True)))
-            for deployments in choices
+            for deployments in deployment_choices
         )
 
     def _build_rule(self, target_comparison: Comparison, deployments: Mapping[str, str]) -> Rule:
@@ -246,7 +246,7 @@ class RuleVocabulary:
         if not any(find_size_expressions(tier_service, size_name) for tier_service in services):
             raise KeyError(operand.name)
         settings = {choice_name(tier_name): deployments[tier_name]}
-        terms: list[Expression] = [
+        size_terms: list[Expression] = [
             parse_expression(
                 qualify_expression(need_expression, f"{tier_service.name}.", self._dimensions)
             )
@@ -254,7 +254,7 @@ class RuleVocabulary:
             if conditions_hold(tuple(c for c in tier_service.when if c[0] in settings), settings)
             for need_expression in find_size_expressions(tier_service, size_name)
         ]
-        return reduce(lambda total, term: Operation("+", (total, term)), terms or [Number(0)])
+        return reduce(lambda total, term: Operation("+", (total, term)), size_terms or [Number(0)])
 
     def _expand_derived(self, operand: Expression) -> Expression | None:
         if isinstance(operand, Name) and operand.name in self._dimensions:
@@ -277,27 +277,27 @@ def _merge_conditions(services: Iterable[TierService]) -> dict[str, Conditions]:
     """Return the conditions of each service. A service that occurs several times is active if the
     conditions of any occurrence are met.
     """
-    alternatives: dict[str, list[Conditions]] = {}
+    alternatives_by_service: dict[str, list[Conditions]] = {}
     for service in services:
-        alternatives.setdefault(service.name, []).append(service.when)
+        alternatives_by_service.setdefault(service.name, []).append(service.when)
     return {
         service_name: _join_alternatives(conditions)
-        for service_name, conditions in alternatives.items()
+        for service_name, conditions in alternatives_by_service.items()
     }
 
 
-def _join_alternatives(alternatives: Iterable[Conditions]) -> Conditions:
+def _join_alternatives(alternative_conditions: Iterable[Conditions]) -> Conditions:
     """Return conditions that are met if any of the alternatives is met. An alternative without
     conditions is always met, and makes the result empty.
     """
     joined_conditions: dict[str, tuple[Value, ...]] = {}
-    for conditions in alternatives:
+    for conditions in alternative_conditions:
         if not conditions:
             return ()
-        for parameter_name, values in conditions:
+        for parameter_name, allowed_values in conditions:
             joined_conditions[parameter_name] = (
                 *joined_conditions.get(parameter_name, ()),
-                *values,
+                *allowed_values,
             )
     return tuple(joined_conditions.items())
 
@@ -355,10 +355,10 @@ def collect_rule_facts(target: Target, facts: Mapping[str, HostFacts]) -> dict[s
             tier.hosts
         )
         for fact_name in ("memory", "cpus", "nofile"):
-            values = [getattr(facts[host], fact_name) for host in tier.hosts]
-            fact_values[f"{tier_name}.{fact_name}"] = min(values)
+            host_values = [getattr(facts[host], fact_name) for host in tier.hosts]
+            fact_values[f"{tier_name}.{fact_name}"] = min(host_values)
             for function in (sum, min, max):
-                fact_values[f"{function.__name__}({tier_name}.{fact_name})"] = function(values)
+                fact_values[f"{function.__name__}({tier_name}.{fact_name})"] = function(host_values)
         fact_values[f"nofile({tier_name})"] = fact_values[f"{tier_name}.nofile"]
     for tier_service in list_target_services(target):
         fact_values[f"rss({tier_service.name})"] = tier_service.service.needs.rss
@@ -374,8 +374,8 @@ def list_order_rules(target: Target, parameter_names: Collection[str]) -> Iterat
     for tier_service in list_target_services(target):
         for name_pair in tier_service.service.ordering_rules:
             smaller_name, larger_name = (
-                qualify_expression(side, f"{tier_service.name}.", parameter_names)
-                for side in name_pair
+                qualify_expression(compared_name, f"{tier_service.name}.", parameter_names)
+                for compared_name in name_pair
             )
             order_rule = parse_comparison(f"{smaller_name} <= {larger_name}")
             if order_rule.names() <= {*parameter_names}:

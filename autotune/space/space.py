@@ -218,12 +218,12 @@ class SearchSpace:
     def with_measured_memory(self, rss: Mapping[str, int]) -> SearchSpace:
         """Return the space with the measured memory of processes, in bytes by `tier.service`."""
         measured_sizes = {f"rss({size_name})": float(size) for size_name, size in rss.items()}
-        sizes = {
+        limited_sizes = {
             size_name: limit_measured_size(self.facts[size_name], size)
             for size_name, size in measured_sizes.items()
             if size_name in self.facts
         }
-        facts = {**self.facts, **sizes}
+        facts = {**self.facts, **limited_sizes}
         # Sizes may come from an export, and an implausible size must not allow candidates to break
         # rules.
         constraints = tuple(
@@ -386,10 +386,10 @@ def build_space(
             target, dimensions, facts
         )
         dimensions = tuple(d for d in dimensions if d.name not in unsettable_names)
-    by_name = {dimension.name: dimension for dimension in dimensions}
+    dimensions_by_name = {dimension.name: dimension for dimension in dimensions}
     named_facts = collect_rule_facts(target, facts)
-    vocabulary = RuleVocabulary(target, by_name, named_facts)
-    order_rules = [vocabulary.build_rules(c) for c in list_order_rules(target, by_name)]
+    vocabulary = RuleVocabulary(target, dimensions_by_name, named_facts)
+    order_rules = [vocabulary.build_rules(c) for c in list_order_rules(target, dimensions_by_name)]
     # The baseline from a user's files may violate ordering rules, such as a minimum below a maximum,
     # because the software itself corrects such values.
     accepted_rules = [rules for rules in order_rules if _keeps_user_files(target, rules)]
@@ -402,7 +402,7 @@ def build_space(
         tuple(rules),
         named_facts,
         excluded_lines,
-        read_tried_first(file, by_name),
+        read_tried_first(file, dimensions_by_name),
         target.tune != "all",
         catalogue=catalogue_of(target),
     )
@@ -426,7 +426,7 @@ def _keeps_user_files(target: Target, rules: Iterable[Rule]) -> bool:
     )
 
 
-def _check_feasibility(file: TargetFile, space: SearchSpace) -> None:
+def _check_feasibility(target_file: TargetFile, space: SearchSpace) -> None:
     """Raise TargetError if the baseline breaks a rule, or if the rules allow no settings for a
     combination of deployments.
     """
@@ -435,33 +435,33 @@ def _check_feasibility(file: TargetFile, space: SearchSpace) -> None:
         try:
             broken_rules = space.build_candidate(deployment).repairs
         except InfeasibleRule as error:
-            location = _find_rule_location(file, error.rule, deployment)
+            location = _find_rule_location(target_file, error.rule, deployment)
             if not deployment:
-                raise file.document.build_error(
+                raise target_file.document.build_error(
                     location, f"no values can satisfy {error}"
                 ) from None
-            choices = ", ".join(f"{name} {value}" for name, value in deployment.items())
-            raise file.document.build_error(
+            choices_text = ", ".join(f"{name} {value}" for name, value in deployment.items())
+            raise target_file.document.build_error(
                 location,
-                f"with {choices}, no values can satisfy {error}",
+                f"with {choices_text}, no values can satisfy {error}",
                 hint=("" if error.rule.is_built_in else "relax the constraint, ")
                 + "widen the range, or take the software out of `service:`",
             ) from None
         if broken_rules and not deployment:
             reason = f"the baseline itself breaks a constraint: {broken_rules[0].rule}"
-            raise file.document.build_error(["constraints"], reason)
+            raise target_file.document.build_error(["constraints"], reason)
 
 
-def _find_rule_location(file: TargetFile, rule: Rule, deployment: Settings) -> Location:
+def _find_rule_location(target_file: TargetFile, rule: Rule, deployment: Settings) -> Location:
     """Return the location in the target that the user should change if a rule cannot be satisfied with
     this combination of deployments.
     """
-    if file.target.constraints and not rule.is_built_in:
+    if target_file.target.constraints and not rule.is_built_in:
         return ["constraints"]
     rule_names = {*rule.comparison.left.names(), *rule.comparison.right.names()}
     if named_rules := {
         parameter_name: parameter_rule
-        for parameter_name, parameter_rule in file.target.parameters.items()
+        for parameter_name, parameter_rule in target_file.target.parameters.items()
         if parameter_name in rule_names
     }:
         return [
@@ -484,11 +484,11 @@ def _add_rule_groups(
     If the baseline breaks a rule, candidates may break the rule by the same amount at most.
     """
     constraints, excluded_lines, baseline = [*space.constraints], [*space.excluded], space.baseline
-    baseline_numbers, parameters = space.to_names(baseline), baseline.keys()
+    baseline_numbers, parameter_names = space.to_names(baseline), baseline.keys()
     for rules in rule_groups:
         baseline_rule = next((rule for rule in rules if rule.applies(baseline)), None)
         baseline_excess = (
-            baseline_rule.build_baseline_excess(baseline_numbers, parameters)
+            baseline_rule.build_baseline_excess(baseline_numbers, parameter_names)
             if baseline_rule
             else None
         )
@@ -497,22 +497,22 @@ def _add_rule_groups(
             for rule in rules
         )
         if baseline_rule and not space.is_kept(baseline_rule, baseline):
-            arithmetic = space.format_arithmetic(
+            arithmetic_text = space.format_arithmetic(
                 replace(baseline_rule, baseline_excess=baseline_excess), baseline
             )
             excluded_lines.append(
                 "the baseline itself breaks a rule, and no other configuration may exceed the limit "
-                f"further: {arithmetic}"
+                f"further: {arithmetic_text}"
             )
     return replace(space, constraints=tuple(constraints), excluded=tuple(excluded_lines))
 
 
-def _limit_to_memory(file: TargetFile, space: SearchSpace) -> SearchSpace:
+def _limit_to_memory(target_file: TargetFile, space: SearchSpace) -> SearchSpace:
     """Return the space with ranges cut to the hosts' memory. Raises TargetError if the target sets
     values that do not fit.
     """
     rules = [rule for rule in space.constraints if find_rule_host(rule) is not None]
-    memory_check = MemoryCheck(file, space.dimensions_by_name, rules, space.facts)
+    memory_check = MemoryCheck(target_file, space.dimensions_by_name, rules, space.facts)
     memory_check.check_values()
     limit_by_parameter = memory_check.find_range_limits()
     dimensions = tuple(
@@ -523,36 +523,36 @@ def _limit_to_memory(file: TargetFile, space: SearchSpace) -> SearchSpace:
         (space.dimensions_by_name[name], limit_by_parameter[name]) for name in limit_by_parameter
     ]
     excluded_lines = (
-        f"{dimension.name}: the range ends at {high} {dimension.parameter.unit} instead of "
+        f"{dimension.name}: the range ends at {range_limit} {dimension.parameter.unit} instead of "
         f"{dimension.high}, because the memory of the hosts cannot hold more"
-        for dimension, high in limited_dimensions
+        for dimension, range_limit in limited_dimensions
     )
     return replace(space, dimensions=dimensions, excluded=(*space.excluded, *excluded_lines))
 
 
-def _build_target_rules(file: TargetFile, vocabulary: RuleVocabulary) -> list[Rule]:
+def _build_target_rules(target_file: TargetFile, vocabulary: RuleVocabulary) -> list[Rule]:
     rules: list[Rule] = []
     mistakes = TargetErrorCollector()
-    for index, rule_text in enumerate(file.target.constraints):
+    for index, rule_text in enumerate(target_file.target.constraints):
         with mistakes.collect():
-            rules += _parse_rule(file, vocabulary, index, rule_text)
+            rules += _parse_rule(target_file, vocabulary, index, rule_text)
     mistakes.raise_all()
     return rules
 
 
 def _parse_rule(
-    file: TargetFile, vocabulary: RuleVocabulary, index: int, rule_text: str
+    target_file: TargetFile, vocabulary: RuleVocabulary, index: int, rule_text: str
 ) -> list[Rule]:
     location = ("constraints", index)
     try:
         return list(vocabulary.build_rules(parse_comparison(rule_text)))
     except ValueError as error:
-        raise file.document.build_error(location, str(error)) from None
+        raise target_file.document.build_error(location, str(error)) from None
     except KeyError as error:
         unknown_name = str(error.args[0])
         nearest_name = find_nearest_name(unknown_name, vocabulary.known_names)
         hint = f"did you mean {nearest_name!r}?" if nearest_name else CONSTRAINT_NAMES_HINT
-        raise file.document.build_error(
+        raise target_file.document.build_error(
             location, f"unknown name {unknown_name!r}", hint=hint
         ) from None
 
@@ -606,48 +606,48 @@ def build_dimensions(
 
 
 def _apply_target_rules(
-    file: TargetFile, by_name: Mapping[str, Dimension], adopted_values: AdoptedValues
+    file: TargetFile, dimensions_by_name: Mapping[str, Dimension], adopted_values: AdoptedValues
 ) -> dict[str, Dimension]:
     """Return the dimensions that the target's rules change. Raises one TargetError with all errors."""
     changed_dimensions: dict[str, Dimension] = {}
     mistakes = TargetErrorCollector()
-    for location, pattern in list_unmatched_patterns(file.target, by_name):
+    for location, pattern in list_unmatched_patterns(file.target, dimensions_by_name):
         with mistakes.collect():
-            raise unknown_parameter_error(file.document, location, by_name, pattern)
+            raise unknown_parameter_error(file.document, location, dimensions_by_name, pattern)
     for parameter_name, rule in file.target.parameters.items():
         if not is_wildcard(parameter_name):
             with mistakes.collect():
                 changed_dimensions[parameter_name] = _apply_parameter_rule(
-                    file, by_name, parameter_name, rule, adopted_values
+                    file, dimensions_by_name, parameter_name, rule, adopted_values
                 )
     mistakes.raise_all()
-    for parameter_name, dimension in {**by_name, **changed_dimensions}.items():
+    for parameter_name, dimension in {**dimensions_by_name, **changed_dimensions}.items():
         if is_excluded(file.target, parameter_name):
             changed_dimensions[parameter_name] = dimension.fix_at_value(dimension.baseline)
     return changed_dimensions
 
 
 def _collect_advised_values(
-    file: TargetFile, facts: FactsByHost, by_name: Mapping[str, Dimension]
+    target_file: TargetFile, facts: FactsByHost, dimensions_by_name: Mapping[str, Dimension]
 ) -> Iterator[tuple[str, Value]]:
     """Yield names and values that published tuning tools advise, given the adopted values."""
-    for tier_name, tier in file.target.tiers.items():
+    for tier_name, tier in target_file.target.tiers.items():
         common_facts = find_common_facts(facts[host] for host in tier.hosts).to_names()
-        for tier_service in catalogue_of(file.target).list_tier_services(tier_name, tier):
-            prefix = f"{tier_service.name}."
+        for tier_service in catalogue_of(target_file.target).list_tier_services(tier_name, tier):
+            name_prefix = f"{tier_service.name}."
             current_values = {
                 d.parameter.name: d.baseline
-                for name, d in by_name.items()
-                if name.startswith(prefix)
+                for name, d in dimensions_by_name.items()
+                if name.startswith(name_prefix)
             }
             for name, value in tier_service.service.recommend_settings(
                 common_facts, current_values
             ).items():
-                yield prefix + name, value
+                yield name_prefix + name, value
 
 
 def _apply_parameter_rule(
-    file: TargetFile,
+    target_file: TargetFile,
     by_name: Mapping[str, Dimension],
     parameter_name: str,
     rule: ParameterRule,
@@ -655,22 +655,22 @@ def _apply_parameter_rule(
 ) -> Dimension:
     """Return the dimension with the target's rule applied. Raises TargetError."""
     if parameter_name not in by_name:
-        raise unknown_parameter_error(file.document, ["parameters", parameter_name], by_name)
+        raise unknown_parameter_error(target_file.document, ["parameters", parameter_name], by_name)
     if parameter_name in adopted_values.skipped and (
         rule.fixed is not None or rule.derive is not None
     ):
         skip_reason = adopted_values.skipped[parameter_name]
         reason = f"{parameter_name} cannot be set on these hosts: {skip_reason}"
         hint = "leave it out of `parameters:`"
-        raise file.document.build_error(["parameters", parameter_name], reason, hint=hint)
+        raise target_file.document.build_error(["parameters", parameter_name], reason, hint=hint)
     if rule.drop or parameter_name in adopted_values.skipped:
         # An excluded parameter is fixed at its baseline, because configuration files still need a value.
         return by_name[parameter_name].fix_at_value(by_name[parameter_name].baseline)
     if rule.derive is not None:
         return derived_values.derive_dimension_by_rule(
-            file, by_name, by_name[parameter_name], rule.derive
+            target_file, by_name, by_name[parameter_name], rule.derive
         )
-    adjusted_dimension = _restrict_dimension(file, by_name[parameter_name], rule)
+    adjusted_dimension = _restrict_dimension(target_file, by_name[parameter_name], rule)
     if rule.range is None and rule.choices is None:
         return adjusted_dimension
     # The user gave a range or choices, so the parameter is searched even if guides call it unimportant.
@@ -715,33 +715,33 @@ def _find_name_clashes(file: TargetFile, tier_name: str, tier: Tier) -> Iterator
     deployments = [
         (index, key) for index, key in enumerate(tier.service) if key in catalogue.deployments
     ]
-    for nth, (index, other) in enumerate(deployments):
+    for deployment_position, (index, other) in enumerate(deployments):
         keys_by_name = {service.name: service.key for service, _ in catalogue.services_of(other)}
-        for _, first in deployments[:nth]:
-            for service, _ in catalogue.services_of(first):
+        for _, first_deployment in deployments[:deployment_position]:
+            for service, _ in catalogue.services_of(first_deployment):
                 if keys_by_name.get(service.name, service.key) != service.key:
                     yield file.document.build_error(
                         ["tiers", tier_name, "service", index],
-                        f"{first} and {other} cannot be alternatives in one tier: both have "
+                        f"{first_deployment} and {other} cannot be alternatives in one tier: both have "
                         f"parameters called"
                         f" {tier_name}.{service.name}.…, but these differ",
-                        hint=f"use `service: {first}`, or a separate target for each",
+                        hint=f"use `service: {first_deployment}`, or a separate target for each",
                     )
 
 
 def _find_data_mismatch(
-    file: TargetFile, tier_name: str, tier: Tier, deployment: str
+    target_file: TargetFile, tier_name: str, tier: Tier, deployment: str
 ) -> Iterator[TargetError]:
     location, message = ["tiers", tier_name, "service"], f"{deployment} must run where its data is"
     if not tier.installed:
         runtime_names = runtimes.format_runtime_names(installed=True)
         hint = f"`runtime: {runtime_names}` tunes the services of the host"
-        yield file.document.build_error(
+        yield target_file.document.build_error(
             location, f"{message}, not as `runtime: {tier.runtime}`", hint=hint
         )
     if len(tier.service) > 1:
         hint = f"use `service: {deployment}`, or a separate target for each"
-        yield file.document.build_error(
+        yield target_file.document.build_error(
             location, f"{message}: another service does not have this data", hint=hint
         )
 
@@ -767,8 +767,8 @@ def build_tier_dimensions(
 def _build_dimension(
     tier_service: TierService, parameter: Parameter, facts: HostFacts
 ) -> Dimension:
-    prefix = f"{tier_service.name}."
-    own_conditions = ((prefix + name, values) for name, values in parameter.when)
+    name_prefix = f"{tier_service.name}."
+    own_conditions = ((name_prefix + name, values) for name, values in parameter.when)
 
     def compute_bound(bound: Bound | None) -> Any:
         """Return a bound, computed from the host's facts if it is an expression."""
@@ -778,7 +778,7 @@ def _build_dimension(
         return int(number) if number == int(number) or number > 100 else number
 
     dimension = Dimension(
-        name=prefix + parameter.name,
+        name=name_prefix + parameter.name,
         parameter=parameter,
         baseline=compute_bound(parameter.stock),
         low=compute_bound(parameter.low),
@@ -789,7 +789,7 @@ def _build_dimension(
         advised=compute_bound(parameter.recommended),
         published=parameter.published.get(tier_service.role),
         conditions=(*tier_service.when, *own_conditions),
-        expression=derived_values.build_catalogue_expression(parameter, prefix),
+        expression=derived_values.build_catalogue_expression(parameter, name_prefix),
         safe_range=(compute_bound(parameter.safe[0]), compute_bound(parameter.safe[1]))
         if parameter.safe
         else None,

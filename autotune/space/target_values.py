@@ -56,10 +56,10 @@ def parse_bounded_value(
     """
     dimension = replace(dimension, parameter=replace(dimension.parameter, choices=()))
     value = parse_value(file, dimension, location, text)
-    low, high = dimension.low, dimension.high
-    if low is not None and high is not None and not low <= float(value) <= high:
+    low_bound, high = dimension.low, dimension.high
+    if low_bound is not None and high is not None and not low_bound <= float(value) <= high:
         raise file.document.build_error(
-            location, f"{dimension.name}: {text} is outside [{low}, {high}]"
+            location, f"{dimension.name}: {text} is outside [{low_bound}, {high}]"
         )
     return value
 
@@ -149,5 +149,5 @@ def _apply_range(
             location, f"{parameter_name}: the range from {low} to {high} is empty"
         )
     dimension = Dimension(parameter_name, parameter, low, low, high, is_logarithmic=bool(rule.log))
-    middle = sqrt(low * high) if rule.log and low > 0 else (low + high) / 2
-    return replace(dimension, baseline=dimension.clip(middle))
+    range_middle = sqrt(low * high) if rule.log and low > 0 else (low + high) / 2
+    return replace(dimension, baseline=dimension.clip(range_middle))

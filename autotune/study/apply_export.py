@@ -47,10 +47,10 @@ def read_compatible_settings(space: SearchSpace, export: Path) -> Settings:
             f"{name} = {value} would be {candidate.settings.get(name)}"
             for name, value in repaired_settings.items()
         )
-        rules = "; ".join(str(binding) for binding in candidate.repairs)
+        rules_text = "; ".join(str(repaired_value) for repaired_value in candidate.repairs)
         raise AutotuneError(
             f"{export} does not fit these hosts: {repaired_text}"
-            + (f" ({rules})" if rules else ""),
+            + (f" ({rules_text})" if rules_text else ""),
             hint="start a study with this target to find settings that fit these hosts",
         )
     if inactive_names := _find_inactive_settings(space, export, candidate.settings, settings):
@@ -179,18 +179,18 @@ def _read_manifest_bytes(export: Path) -> bytes:
 def _read_manifest(export: Path) -> dict[str, Any]:
     manifest = _locate_manifest(export)
     try:
-        document = parse_json(_read_manifest_bytes(export))
+        manifest_document = parse_json(_read_manifest_bytes(export))
     except OSError as error:
         raise _build_manifest_error(manifest, (error.strerror or str(error)).lower()) from error
     except ValueError as error:
         raise _build_manifest_error(manifest, "invalid JSON") from error
-    if not isinstance(document, dict):
+    if not isinstance(manifest_document, dict):
         raise _build_manifest_error(manifest, "parameters is missing")
-    return document
+    return manifest_document
 
 
-def _build_manifest_error(manifest: Path, reason: str) -> AutotuneError:
+def _build_manifest_error(manifest_path: Path, reason: str) -> AutotuneError:
     return AutotuneError(
-        f"{manifest} is not the manifest of an export: {reason}",
+        f"{manifest_path} is not the manifest of an export: {reason}",
         hint="`autotune export STUDY --out DIR` writes one",
     )

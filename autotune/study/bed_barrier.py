@@ -77,8 +77,8 @@ class BedBarrier:
             self._is_stopped = True
             self._condition.notify_all()
 
-    def _set_clock_time(self, bed: str | None, now: float) -> None:
-        self._clock_times[bed] = now
+    def _set_clock_time(self, bed: str | None, clock_time: float) -> None:
+        self._clock_times[bed] = clock_time
         self._condition.notify_all()
 
     def _wake_waiting(self, now: float) -> None:

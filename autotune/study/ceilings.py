@@ -201,11 +201,11 @@ def _measure_caches(
     """Measure the peak of the whole stack, then the memcached hosts of one tier alone."""
     # Load hosts are identified by the address at which other hosts reach them; the default is this
     # machine.
-    addresses = [target.hosts[load_host_name].address for load_host_name in target.load.hosts] or [
-        "127.0.0.1"
-    ]
-    hosts = dict(zip(addresses, meter.load_hosts, strict=True))
-    _check_paced_generator(hosts, allow_unpaced=request.allow_unpaced)
+    load_addresses = [
+        target.hosts[load_host_name].address for load_host_name in target.load.hosts
+    ] or ["127.0.0.1"]
+    load_hosts = dict(zip(load_addresses, meter.load_hosts, strict=True))
+    _check_paced_generator(load_hosts, allow_unpaced=request.allow_unpaced)
     trial = trials.run_trial(MeasureStep(Phase.MEASURE, request.settings), context, None, None)
     context.record_time_spent()
     if trial.peak is None:
@@ -220,7 +220,7 @@ def _measure_caches(
     ceilings: list[CacheCeiling | CachePeak] = []
     load_test = CacheLoadTest(
         servers,
-        hosts,
+        load_hosts,
         meter.slo,
         keys_per_request,
         meter.max_rate * keys_per_request,

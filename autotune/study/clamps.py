@@ -85,18 +85,18 @@ def group_equal_configurations(trials: Iterable[MeasuredTrial]) -> dict[int, int
     configurations = [trial for trial in trials if trial.source_trial is None]
     if not any(trial.clamped_parameters or trial.capped_parameters for trial in configurations):
         return {}
-    groups: dict[frozenset[tuple[str, Value]], list[MeasuredTrial]] = {}
+    trials_by_settings: dict[frozenset[tuple[str, Value]], list[MeasuredTrial]] = {}
     for trial in configurations:
-        groups.setdefault(frozenset(trial.effective_settings.items()), []).append(trial)
+        trials_by_settings.setdefault(frozenset(trial.effective_settings.items()), []).append(trial)
     clamped_groups = (
         g
-        for g in groups.values()
+        for g in trials_by_settings.values()
         if any(trial.clamped_parameters or trial.capped_parameters for trial in g)
     )
     return {
         trial.number: representative.number
-        for group in clamped_groups
-        for representative in [next((t for t in group if t.is_feasible), group[0])]
-        for trial in group
+        for equal_trials in clamped_groups
+        for representative in [next((t for t in equal_trials if t.is_feasible), equal_trials[0])]
+        for trial in equal_trials
         if trial is not representative
     }

@@ -69,8 +69,8 @@ def find_free_directory(root: Path, directory_name: str) -> Path:
 def iterate_candidate_directories(root: Path, directory_name: str) -> Iterator[Path]:
     """Yield ``root/name``, then ``name-2``, ``name-3`` …"""
     yield root / directory_name
-    for number in itertools.count(2):
-        yield root / f"{directory_name}-{number}"
+    for name_suffix in itertools.count(2):
+        yield root / f"{directory_name}-{name_suffix}"
 
 
 def list_study_names(root: Path = STUDIES_DIRECTORY) -> tuple[str, ...]:
@@ -93,24 +93,24 @@ class StudyLock:
         durable_files.make_directory(self.path.parent, 0o700)
         foreign_files.check_writable_path(self.path.parent, self.path.name)
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        handle = os.open(self.path, flags, 0o600)
+        lock_handle = os.open(self.path, flags, 0o600)
         for attempt in range(LOCK_ATTEMPTS):
             time.sleep(LOCK_RETRY_SECONDS if attempt else 0.0)
-            if _try_to_lock_file(handle, fcntl.LOCK_EX):
+            if _try_to_lock_file(lock_handle, fcntl.LOCK_EX):
                 break
         else:
-            os.close(handle)
-            study = format_study_argument(self.path.parent)
+            os.close(lock_handle)
+            study_argument = format_study_argument(self.path.parent)
             raise LockedError(
                 f"{self.path.parent.name} is being tuned by {describe_lock_holder(self.path)}",
-                hint=f"wait for it, or follow it with `autotune status {study} --watch`",
+                hint=f"wait for it, or follow it with `autotune status {study_argument} --watch`",
             )
         locked_since = datetime.now(UTC).isoformat(timespec="seconds")
         lock_record = {"host": socket.gethostname(), "pid": os.getpid(), "since": locked_since}
-        os.ftruncate(handle, 0)
-        os.write(handle, json.dumps(lock_record).encode())
-        os.fsync(handle)
-        self._file = handle
+        os.ftruncate(lock_handle, 0)
+        os.write(lock_handle, json.dumps(lock_record).encode())
+        os.fsync(lock_handle)
+        self._file = lock_handle
 
     def release(self) -> None:
         if self._file is not None:
@@ -154,9 +154,9 @@ def is_locked(path: Path) -> bool:
         return True
 
 
-def _try_to_lock_file(handle: int, lock_type: int) -> bool:
+def _try_to_lock_file(lock_handle: int, lock_type: int) -> bool:
     try:
-        fcntl.flock(handle, lock_type | fcntl.LOCK_NB)
+        fcntl.flock(lock_handle, lock_type | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True

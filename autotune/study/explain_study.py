@@ -134,10 +134,10 @@ class _AblationTrials:
 
     def measure_log_peak(self, reverted_changes: RevertedChanges) -> float | None:
         space, trial = self._context.space, self._winner
-        winner = space.replace_impossible_values(trial.effective_settings, trial.settings)
+        winner_settings = space.replace_impossible_values(trial.effective_settings, trial.settings)
         settings = {
             name: self._baseline[name] if name in reverted_changes else value
-            for name, value in winner.items()
+            for name, value in winner_settings.items()
         }
         expected_peak = (
             Estimate.from_value(self._winner.peak.peak, REPEAT_LOG_SD)
@@ -189,10 +189,10 @@ def _predict_effects(
     changed_names = list_searched_changes(space, baseline_settings, winner_settings)
     configurations = [{**winner_settings, name: baseline_settings[name]} for name in changed_names]
     grid = surrogate.grid
-    points = grid.reset_inactive(grid.encode_all([winner_settings, *configurations]))
-    mean, sd = surrogate.predict(points)
-    losses = {
-        name: PredictedEffect(float(mean[0] - mean_loss), float(loss_sd))
-        for name, mean_loss, loss_sd in zip(changed_names, mean[1:], sd[1:], strict=True)
+    grid_points = grid.reset_inactive(grid.encode_all([winner_settings, *configurations]))
+    loss_means, sd = surrogate.predict(grid_points)
+    predicted_effects = {
+        name: PredictedEffect(float(loss_means[0] - mean_loss), float(loss_sd))
+        for name, mean_loss, loss_sd in zip(changed_names, loss_means[1:], sd[1:], strict=True)
     }
-    return dict(sorted(losses.items(), key=lambda item: -item[1].loss))
+    return dict(sorted(predicted_effects.items(), key=lambda item: -item[1].loss))

@@ -77,7 +77,7 @@ def join_study(
     ``directory`` contains the files of the study on this machine. Raises AutotuneError if the beds are
     unusable, and LockedError if other workers use them.
     """
-    beds = {
+    bed_fields = {
         bed: {"versions": collect_versions(), "adopted": bed_environment.file.adopted}
         for bed, bed_environment in environment.environments.items()
     }
@@ -85,7 +85,7 @@ def join_study(
     create_store = partial(SharedStore, database=storage, study=study, heartbeat_policy=heartbeat)
     with open_locked_store(environment, directory, progress, create_store) as store:
         assert isinstance(store, SharedStore)
-        store.join_beds(beds)
+        store.join_beds(bed_fields)
         searcher = start.create_searcher(environment, study.name, InMemoryStorage())
         searcher.reseed_sampler()
         progress.note(f"sampler {searcher.chosen.name}: {searcher.chosen.reason}")
@@ -153,11 +153,11 @@ def write_study_target(study: SharedStudy, directory: Path) -> TargetFile:
     check_same_study(directory, study)
     durable_files.make_directory(directory, 0o700)
     foreign_files.check_ownership(directory)
-    target = study.target_text.encode()
+    target_bytes = study.target_text.encode()
     durable_files.write_file(
-        foreign_files.check_writable_path(directory, TARGET_FILE_NAME), target, 0o600
+        foreign_files.check_writable_path(directory, TARGET_FILE_NAME), target_bytes, 0o600
     )
-    ownership.seal_study(directory, target, study.first_record)
+    ownership.seal_study(directory, target_bytes, study.first_record)
     return read_recorded_target(directory)
 
 
@@ -172,9 +172,9 @@ def _adapt_target(target_file: TargetFile, study: SharedStudy) -> TargetFile:
     if breaking_changes := [
         f"  {c}" for c in changes if c.invalidates_readings and not c.path.startswith("beds.")
     ]:
-        differences = "\n".join(breaking_changes)
+        differences_text = "\n".join(breaking_changes)
         raise TargetError(
-            f"{target_file.path} differs from the target of study {study.name}:\n{differences}",
+            f"{target_file.path} differs from the target of study {study.name}:\n{differences_text}",
             hint="undo the change, or use the study's own target: `autotune resume "
             f"{shlex.quote(study.name)} --storage URL --beds …`",
         )

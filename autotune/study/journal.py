@@ -110,11 +110,11 @@ def _escape_lone_surrogates(value: Any) -> Any:
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, Mapping):
         return {
-            _escape_lone_surrogates(key): _escape_lone_surrogates(item)
-            for key, item in value.items()
+            _escape_lone_surrogates(key): _escape_lone_surrogates(contained_value)
+            for key, contained_value in value.items()
         }
     if isinstance(value, list | tuple):
-        return [_escape_lone_surrogates(item) for item in value]
+        return [_escape_lone_surrogates(contained_value) for contained_value in value]
     return value
 
 
@@ -126,12 +126,12 @@ def read_records(path: Path) -> Iterator[dict[str, Any]]:
     """
     try:
         with open_journal(path) as journal:
-            for number, content in enumerate(read_lines(path, journal), start=1):
-                if number > MAX_RECORDS:
+            for line_number, content in enumerate(read_lines(path, journal), start=1):
+                if line_number > MAX_RECORDS:
                     raise AutotuneError(
                         f"{path} contains more than {MAX_RECORDS:,} records", hint=DAMAGED_HINT
                     )
-                yield parse_record(f"{path}:{number}", content)
+                yield parse_record(f"{path}:{line_number}", content)
     except FileNotFoundError:
         return
 

@@ -74,10 +74,10 @@ def build_comparison_configuration(
         return ComparisonConfiguration(against, {})
     if against in PRESET_NAMES:
         complete_settings = {**space.baseline, **settings}
-        deployment = {
+        deployment_choices = {
             name: value for name, value in complete_settings.items() if is_deployment_choice(name)
         }
-        return ComparisonConfiguration(against, space.preset_settings(against, deployment))
+        return ComparisonConfiguration(against, space.preset_settings(against, deployment_choices))
     export = Path(against)
     if not export.exists():
         raise AutotuneError(
@@ -196,8 +196,8 @@ class Measurement:
         peaks = [trial.peak for trial in self.trials if trial.peak and trial.peak.is_feasible]
         if len(peaks) < max(2, len(self.trials)):
             return None
-        _, low, high = compute_mean_with_interval([peak.estimate for peak in peaks])
-        return low, high
+        _, interval_low, high = compute_mean_with_interval([peak.estimate for peak in peaks])
+        return interval_low, high
 
     def reaches_rate(self, rate: float) -> bool:
         """True if the capacity is at least ``rate`` (requests/s), and every repeat met the objective.
@@ -283,9 +283,9 @@ def _measure_once(
     context.record_time_spent()
     if trial.peak is None:
         raise AutotuneError(f"{side_label} cannot be used: {trial.failure}")
-    if differences := find_unapplied_settings(trial, settings):
+    if unapplied_lines := find_unapplied_settings(trial, settings):
         raise AutotuneError(
-            f"{side_label} took effect with different values: {'; '.join(differences)}",
+            f"{side_label} took effect with different values: {'; '.join(unapplied_lines)}",
             hint="start a study with `autotune run` to find settings that take effect here",
         )
     return trial, trial.peak

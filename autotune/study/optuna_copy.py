@@ -63,19 +63,19 @@ def _copy_outcomes(
     poll_seconds: float,
 ) -> None:
     """Write new outcomes until ``stop_event`` is set, unless another worker writes them."""
-    with database.claim_optuna_writer(study) as tables:
-        if tables is None:
+    with database.claim_optuna_writer(study) as optuna_storage:
+        if optuna_storage is None:
             return
-        searcher, state, record_count = create_searcher(tables), State(), 0
+        searcher, state, record_count = create_searcher(optuna_storage), State(), 0
         searcher.discard_pending_suggestions()
         while True:
-            is_last = stop_event.is_set()
+            is_last_copy = stop_event.is_set()
             read_new_records = partial(
                 study_database.read_records_after, study=study.study_id, last_number=record_count
             )
             records = database.run_transaction(read_new_records)
             state, record_count = replay_records(records, state), record_count + len(records)
             sync_outcomes(searcher, state)
-            if is_last:
+            if is_last_copy:
                 return
             stop_event.wait(poll_seconds)

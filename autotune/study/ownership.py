@@ -56,12 +56,12 @@ def check_own_study(study: Path, hint: str) -> None:
         target = foreign_files.read_bytes(study, TARGET_FILE_NAME, foreign_files.MAX_TARGET_BYTES)
         seal = foreign_files.read_bytes(study, SEAL_FILE, foreign_files.MAX_SMALL_FILE_BYTES)
         first_record = next(journal.read_records(study / EVENTS_FILE), {})
-        is_own = account_key.is_valid_seal(
+        has_valid_seal = account_key.is_valid_seal(
             seal.decode("ascii"), "study", target, journal.encode_record(first_record)
         )
     except (FileNotFoundError, UnicodeDecodeError):
-        is_own = False
-    if not is_own:
+        has_valid_seal = False
+    if not has_valid_seal:
         raise AutotuneError(
             f"study {study.name} is read-only: another account or machine started it, or its target "
             "was changed",

@@ -96,19 +96,19 @@ def estimate_candidate_peaks(state: State) -> dict[int, Estimate]:
     """Return the estimates of all configurations except the baseline. Repeats in the finals are left
     out.
     """
-    baselines = {
+    baseline_numbers = {
         state.find_configuration_number(t) for t in state.list_finished_trials(Phase.BASELINE)
     }
     searched_trials = [
         t
         for t in state.list_finished_trials(*COUNTED_PHASES)
-        if state.find_configuration_number(t) not in baselines
+        if state.find_configuration_number(t) not in baseline_numbers
     ]
     first_estimates = _estimate_configurations(state, searched_trials)
     if state.posterior is None:
         return first_estimates
-    estimates = state.posterior.peaks
-    return {trial: estimates[trial] for trial in first_estimates if trial in estimates}
+    posterior_peaks = state.posterior.peaks
+    return {trial: posterior_peaks[trial] for trial in first_estimates if trial in posterior_peaks}
 
 
 def find_incumbent(state: State) -> Estimate | None:
@@ -147,23 +147,23 @@ def find_rough_incumbent(state: State) -> Trial | None:
 
 def _find_highest_trial(state: State) -> tuple[int | None, Estimate | None]:
     """Return the number and the peak of the best configuration that was not pruned."""
-    peaks = _estimate_full_trials(state)
-    return max(peaks.items(), key=lambda item: item[1].log_mean, default=(None, None))
+    peak_by_trial = _estimate_full_trials(state)
+    return max(peak_by_trial.items(), key=lambda item: item[1].log_mean, default=(None, None))
 
 
 def _estimate_full_trials(state: State) -> dict[int, Estimate]:
     """Return the peaks of unpruned configurations, pooled with repeats that detect drift."""
     full_trials = [t for t in list_measured_trials(state) if t.peak and not t.peak.is_pruned]
-    peaks, repeats = (
+    peak_by_trial, reference_repeats = (
         _estimate_configurations(state, full_trials),
         _group_repeats(state, Phase.REFERENCE),
     )
     pooled_peaks = {
-        n: Estimate.pool([peaks[n], *repeated_peaks])
-        for n, repeated_peaks in repeats.items()
-        if n in peaks
+        n: Estimate.pool([peak_by_trial[n], *repeated_peaks])
+        for n, repeated_peaks in reference_repeats.items()
+        if n in peak_by_trial
     }
-    return peaks | pooled_peaks
+    return peak_by_trial | pooled_peaks
 
 
 def is_exploring(state: State) -> bool:
@@ -303,10 +303,10 @@ def select_finalist_pair(state: State) -> tuple[int, int] | None:
 
 def is_undecided(state: State, first_number: int, second_number: int) -> bool:
     """True if the measurements do not yet show which of two finalists is better."""
-    estimates = pool_peaks(
+    pooled_peaks = pool_peaks(
         estimate_candidate_peaks(state), _list_rival_repeats(state, *FINAL_PHASES)
     )
-    return ranking.is_undecided(estimates[first_number], estimates[second_number])
+    return ranking.is_undecided(pooled_peaks[first_number], pooled_peaks[second_number])
 
 
 def is_clearly_worse(state: State, configuration_number: int, trial: Trial) -> bool:
@@ -325,24 +325,24 @@ def is_clearly_worse(state: State, configuration_number: int, trial: Trial) -> b
 def find_best_preset(state: State) -> Trial | None:
     """Return the best fully measured preset that autotune ships; ``None`` without such a preset."""
     baseline = find_baseline(state)
-    presets = {
+    preset_trials = {
         state.find_configuration_number(trial): trial
         for trial in select_feasible_trials(state.list_finished_trials(*PRESET_PHASES))
         if trial.peak and not trial.peak.is_pruned
     }
     if baseline is not None:
-        presets.pop(state.find_configuration_number(baseline), None)
+        preset_trials.pop(state.find_configuration_number(baseline), None)
     final_peaks: dict[int, list[Estimate]] = {}
     for number, peak in estimate_peaks(state, state.list_finished_trials(*FINAL_PHASES)):
         final_peaks.setdefault(number, []).append(peak)
-    estimates = {
+    preset_peaks = {
         number: Estimate.pool([state.normalize_peak(trial), *final_peaks.get(number, ())])
-        for number, trial in presets.items()
+        for number, trial in preset_trials.items()
     }
     best_number = max(
-        estimates, key=lambda trial_number: estimates[trial_number].log_mean, default=None
+        preset_peaks, key=lambda trial_number: preset_peaks[trial_number].log_mean, default=None
     )
-    return None if best_number is None else presets[best_number]
+    return None if best_number is None else preset_trials[best_number]
 
 
 def list_final_trials(state: State, configuration_number: int) -> tuple[Trial, ...]:
@@ -391,18 +391,18 @@ def _list_rival_repeats(state: State, *phases: Phase) -> dict[int, list[Estimate
 
 def _list_noisy_repeats(state: State, *phases: Phase) -> dict[int, list[Estimate]]:
     """Return the final measurements, with the noise of a single measurement added."""
-    repeats = _group_repeats(state, *phases)
+    peaks_by_configuration = _group_repeats(state, *phases)
     return {
         trial_number: [_add_study_noise(state, peak) for peak in repeated_peaks]
-        for trial_number, repeated_peaks in repeats.items()
+        for trial_number, repeated_peaks in peaks_by_configuration.items()
     }
 
 
 def _group_repeats(state: State, *phases: Phase) -> dict[int, list[Estimate]]:
-    repeats: dict[int, list[Estimate]] = {}
+    peaks_by_configuration: dict[int, list[Estimate]] = {}
     for configuration_number, peak in estimate_peaks(state, state.list_finished_trials(*phases)):
-        repeats.setdefault(configuration_number, []).append(peak)
-    return repeats
+        peaks_by_configuration.setdefault(configuration_number, []).append(peak)
+    return peaks_by_configuration
 
 
 def _add_study_noise(state: State, estimate: Estimate) -> Estimate:
@@ -490,12 +490,12 @@ def estimate_study_drift(state: State) -> StudyDrift:
 
     On several test beds, the shifts also include the differences between beds.
     """
-    drifts = estimate_bed_drifts(state)
-    strongest_drift = max(drifts.values(), key=lambda drift: drift.probability)
+    drifts_by_bed = estimate_bed_drifts(state)
+    strongest_drift = max(drifts_by_bed.values(), key=lambda drift: drift.probability)
     shifts = {
-        trial.number: _compute_shift(state, trial, drifts[trial.bed])
+        trial.number: _compute_shift(state, trial, drifts_by_bed[trial.bed])
         for trial in state.trials
-        if trial.bed in drifts
+        if trial.bed in drifts_by_bed
     }
     return replace(
         strongest_drift,
@@ -563,7 +563,7 @@ def list_confirmations(
             _get_model_noise(state),
             _estimate_repeat_noise(state, *REPEATED_PHASES),
         )
-    estimates = [
+    peaks_with_trials = [
         (trial, _remove_bed_offset(state, trial).widen_by_noise(model_noise))
         for trial in select_feasible_trials(state.list_finished_trials(phase))
         if trial.bed == bed
@@ -573,7 +573,7 @@ def list_confirmations(
             state.find_configuration_number(trial) == challenger,
             replace(peak, sd=max(peak.sd, repeat_noise)),
         )
-        for trial, peak in estimates
+        for trial, peak in peaks_with_trials
     ]
 
 
@@ -595,11 +595,11 @@ def fails_in_proof(state: State, challenger: int) -> bool:
     The winner's other measurements then prove nothing, because a random disturbance would affect winner
     and baseline equally often.
     """
-    failures = list_proof_failures(state)
+    proof_failures = list_proof_failures(state)
     winner_failures = sum(
-        state.find_configuration_number(trial) == challenger for trial in failures
+        state.find_configuration_number(trial) == challenger for trial in proof_failures
     )
-    return 2 * winner_failures > len(failures)
+    return 2 * winner_failures > len(proof_failures)
 
 
 def _keep_complete_pairs(measurements: list[SideMeasurement]) -> list[SideMeasurement]:
@@ -676,9 +676,9 @@ def decide_verdict(state: State) -> Verdict:
     return replace(verdict, beds=gain_by_bed, disagree=proof.beds_disagree if gain_by_bed else None)
 
 
-def _build_verdict(verdict: str, best: int | None, gain: Gain | None = None) -> Verdict:
+def _build_verdict(verdict: str, best_number: int | None, gain: Gain | None = None) -> Verdict:
     """Return a verdict whose displayed peaks come from the proof alone."""
-    return Verdict(verdict, best, gain, (Phase.CONFIRM,))
+    return Verdict(verdict, best_number, gain, (Phase.CONFIRM,))
 
 
 def collect_proof_measurements(state: State, challenger: int) -> Proof:

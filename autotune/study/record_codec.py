@@ -60,9 +60,9 @@ def _encode_value(value: Any) -> Any:
     if dataclasses.is_dataclass(value):
         return encode(value)
     if isinstance(value, Mapping):
-        return {key: _encode_value(item) for key, item in value.items()}
+        return {key: _encode_value(contained_value) for key, contained_value in value.items()}
     if isinstance(value, list | tuple):
-        return [_encode_value(item) for item in value]
+        return [_encode_value(contained_value) for contained_value in value]
     return value
 
 
@@ -184,7 +184,7 @@ def _build_mapping_decoder(key_hint: Any, value_hint: Any) -> Decoder:
 
 def _build_record_decoder(record_type: Any) -> Decoder:
     type_hints = get_type_hints(record_type)
-    fields = [
+    field_decoders = [
         (
             f.name,
             f.metadata.get(KEY) or f.name,
@@ -199,7 +199,7 @@ def _build_record_decoder(record_type: Any) -> Decoder:
         if not isinstance(value, Mapping):
             raise ValueError(f"{location}: expected a mapping")  # noqa: TRY004  records raise ValueError
         decoded_fields = {}
-        for field_name, key, decoder, is_required in fields:
+        for field_name, key, decoder, is_required in field_decoders:
             if is_required and key not in value:
                 raise ValueError(f"{location}.{key} is missing".lstrip("."))
             if is_required or value.get(key) is not None:

@@ -67,15 +67,15 @@ def restore_study(study: Path, report: RestoreReport) -> None:
     """
     ownership.check_own_study(study, ownership.RESTORE_TARGET_HINT)
     _reject_running_studies([study])
-    prefix = f"{study.name}: "
+    line_prefix = f"{study.name}: "
     with report.collect_error():
-        for file, bed in _list_changed_beds(study):
+        for target_file, bed in _list_changed_beds(study):
             with report.collect_error():
-                report.add_lines(_restore_bed(file, study, bed), prefix)
+                report.add_lines(_restore_bed(target_file, study, bed), line_prefix)
     with report.collect_error():
         for directory in _list_directories(study):
             with report.collect_error():
-                report.add_lines(_stop_private_servers(directory), prefix)
+                report.add_lines(_stop_private_servers(directory), line_prefix)
 
 
 def restore_target(target: Path, root: Path, report: RestoreReport) -> None:
@@ -103,10 +103,10 @@ def restore_target(target: Path, root: Path, report: RestoreReport) -> None:
         with report.collect_error():
             restore_study(study, report)
     beds: list[str | None] = [*([] if needs_bed(file.target) else [None]), *file.target.beds]
-    with TemporaryDirectory() as empty:
+    with TemporaryDirectory() as empty_directory:
         for bed in beds:
             with report.collect_error():
-                study = Path(empty) / file.target.name
+                study = Path(empty_directory) / file.target.name
                 report.add_lines(_restore_bed(file, study, bed, prefers_host_copies=True))
     for study in foreign_studies:
         with report.collect_error():
@@ -115,9 +115,9 @@ def restore_target(target: Path, root: Path, report: RestoreReport) -> None:
 
 def _reject_running_studies(studies: Sequence[Path]) -> None:
     for study in studies:
-        if is_locked(lock := study / "lock"):
+        if is_locked(lock_path := study / "lock"):
             raise LockedError(
-                f"{study.name} is being tuned by {describe_lock_holder(lock)}",
+                f"{study.name} is being tuned by {describe_lock_holder(lock_path)}",
                 hint="stop that process; it restores the hosts itself",
             )
 
@@ -125,10 +125,10 @@ def _reject_running_studies(studies: Sequence[Path]) -> None:
 def _read_target_path(study: Path) -> Path | None:
     """Return the path of a study's target file; ``None`` if it is not recorded or not readable."""
     try:
-        source = read_study_start(study).source
+        recorded_path = read_study_start(study).source
     except (AutotuneError, OSError):
         return None
-    return Path(source) if source else None
+    return Path(recorded_path) if recorded_path else None
 
 
 def _stop_private_servers(directory: Path) -> list[str]:
@@ -156,10 +156,10 @@ def _list_changed_beds(study: Path) -> list[tuple[TargetFile, str | None]]:
         state = load_state(study)
         if state.verdict is not None or not state.started:
             return []
-    file = read_addresses(study / TARGET_FILE_NAME, foreign=True)
+    target_file = read_addresses(study / TARGET_FILE_NAME, foreign=True)
     # Paths in the target are relative to the directory that it was read from.
-    source = _read_target_path(study) or study / TARGET_FILE_NAME
-    located_file = TargetFile(file.target, replace(file.document, path=source))
+    target_path = _read_target_path(study) or study / TARGET_FILE_NAME
+    located_file = TargetFile(target_file.target, replace(target_file.document, path=target_path))
     return [(located_file, bed) for bed in _list_study_beds(study) or [None]]
 
 
@@ -178,9 +178,9 @@ def _restore_bed(
     """Restore the hosts that a study of this target changes: tier and load hosts. Return a line for
     each action.
     """
-    prefix = ""
+    line_prefix = ""
     if bed is not None:
-        file, study, prefix = file.for_bed(bed), find_bed_directory(study, bed), f"bed {bed}: "
+        file, study, line_prefix = file.for_bed(bed), find_bed_directory(study, bed), f"bed {bed}: "
     target = file.target
     if target.simulated is not None:
         return []
@@ -205,7 +205,7 @@ def _restore_bed(
             partial(await_correct_entries, file, transports),
             prefers_host_copies=prefers_host_copies,
         )
-        return [f"{prefix}{line}" for line in action_lines]
+        return [f"{line_prefix}{line}" for line in action_lines]
     finally:
         for transport in transports.values():
             transport.close()

@@ -42,7 +42,7 @@ def build_plan(environment: Environment) -> Plan:
         "deployments": [
             _describe_deployment(environment, preview, chosen) for chosen in space.deployments
         ],
-        "bindings": [str(binding) for binding in recommended_candidate.repairs],
+        "bindings": [str(repaired_value) for repaired_value in recommended_candidate.repairs],
         "limits": [
             space.format_arithmetic(rule, recommended_candidate.settings)
             for rule in space.constraints
@@ -73,18 +73,18 @@ def _encode_memory(host: HostMemory) -> plan_documents.HostMemoryObject:
 
 
 def _add_differences(
-    plan: Plan, preview: Preview, baseline: Settings, recommended: Settings
+    plan: Plan, preview: Preview, baseline_settings: Settings, recommended: Settings
 ) -> None:
     """Add to ``plan`` the changes by the recommended settings: changes on the hosts, or else relative
     to the baseline.
     """
     if preview.compute_changes is None:
-        rendered_files = preview.render_files(baseline), preview.render_files(recommended)
+        rendered_files = preview.render_files(baseline_settings), preview.render_files(recommended)
         plan["diff"] = format_file_diff(*rendered_files, "baseline", "recommended")
         return
-    changes = preview.compute_changes(recommended)
-    plan["diff"] = "".join(change.diff for change in changes.values())
-    plan["hosts"] = encode_host_changes(changes)
+    changes_by_host = preview.compute_changes(recommended)
+    plan["diff"] = "".join(change.diff for change in changes_by_host.values())
+    plan["hosts"] = encode_host_changes(changes_by_host)
     plan["may_restart"] = {unit: list(hosts) for unit, hosts in preview.restarted_units.items()}
     plan["requests"] = {
         url: describe_answer(answer) for url, answer in preview.request_answers().items()
@@ -117,13 +117,13 @@ def format_changes(changes: Mapping[str, plan_documents.HostChangesObject]) -> I
     """Yield lines about units (action, hosts and reasons), then about kernel values. ``changes`` is in
     the JSON format.
     """
-    hosts: dict[tuple[str, ...], list[str]] = {}
+    hosts_by_change: dict[tuple[str, ...], list[str]] = {}
     for host, change in changes.items():
         for unit, unit_change in change["units"].items():
-            hosts.setdefault((unit_change["action"], unit, *unit_change["because"]), []).append(
-                host
-            )
-    for (action, unit, *reasons), host_names in hosts.items():
+            hosts_by_change.setdefault(
+                (unit_change["action"], unit, *unit_change["because"]), []
+            ).append(host)
+    for (action, unit, *reasons), host_names in hosts_by_change.items():
         yield f"  {action} {unit} on {_format_hosts(host_names)}, for {', '.join(reasons)}"
     for host, change in changes.items():
         for kernel_setting, (old, new) in change["sysctls"].items():
@@ -142,7 +142,7 @@ def _build_command_plan(environment: Environment) -> Plan:
     preview, space = environment.build_preview(), environment.space
     first_settings = [
         space.baseline,
-        *({**space.baseline, **changes} for changes in space.try_first),
+        *({**space.baseline, **changed_settings} for changed_settings in space.try_first),
     ]
     candidates = [space.build_candidate(settings) for settings in first_settings]
     return {
@@ -181,17 +181,17 @@ def format_plan(plan: Plan) -> str:
         f"{format_count(budget['seconds'] / 60, 'minute')}. Up to {budget['proof_seconds'] / 60:.1f} min "
         f"are reserved to confirm the best {budget['finalists']}."
     )
-    rules = [f"  rule: {binding}" for binding in plan["bindings"]]
+    rule_lines = [f"  rule: {binding_text}" for binding_text in plan["bindings"]]
     if "command" in plan:
         first_calls = [json.dumps(parameters, ensure_ascii=False) for parameters in plan["first"]]
         command_line = f"Command: {plan['command']}."
-        return "\n".join([command_line, budget_text, "First calls:", *first_calls, *rules])
+        return "\n".join([command_line, budget_text, "First calls:", *first_calls, *rule_lines])
     lines = [
         *_format_introduction(plan),
         budget_text,
         *_format_core_parameters(plan),
         *_format_actions(plan),
-        *rules,
+        *rule_lines,
         *(f"  within: {limit}" for limit in plan["limits"]),
         *_format_memory(plan["memory"]),
         *_format_deployments(plan["deployments"]),
@@ -202,17 +202,17 @@ def format_plan(plan: Plan) -> str:
 
 
 def _format_introduction(plan: Plan) -> Iterator[str]:
-    servers = ", ".join(plan["servers"])
+    servers_text = ", ".join(plan["servers"])
     if plan["simulated"]:
         yield "The stack is a model: no host is contacted, no load is sent, and time is virtual."
-        yield f"Modelled servers: {servers}."
+        yield f"Modelled servers: {servers_text}."
         return
     yield f"Load goes to {plan['entry']} only, up to {plan['budget']['max_rate']:g} requests/s."
     yield f"Correct responses: {plan['right_answers']}."
     if plan["installed"]:
         yield from _format_installed_services(plan)
     else:
-        yield f"Private servers, stopped after the study: {servers}."
+        yield f"Private servers, stopped after the study: {servers_text}."
 
 
 def _format_parameter_counts(plan: Plan) -> str:
@@ -226,14 +226,14 @@ def _format_core_parameters(plan: Plan) -> Iterator[str]:
     """
     if len(plan["core"]) == len(plan["tunable"]):
         return
-    services: dict[str, list[str]] = {}
+    names_by_service: dict[str, list[str]] = {}
     for name in plan["core"]:
         parameter_name = ParameterName.parse(name)
-        services.setdefault(parameter_name.service_prefix, []).append(
+        names_by_service.setdefault(parameter_name.service_prefix, []).append(
             parameter_name.parameter or "which"
         )
     yield "Searched first, because they are known to matter (`tune: all` searches everything at once):"
-    yield from (f"  {name}: {', '.join(names)}" for name, names in services.items())
+    yield from (f"  {name}: {', '.join(names)}" for name, names in names_by_service.items())
 
 
 def _format_installed_services(plan: Plan) -> Iterator[str]:
@@ -249,7 +249,7 @@ def _format_installed_services(plan: Plan) -> Iterator[str]:
         )
     for unit, hosts in plan["may_restart"].items():
         yield f"A trial may restart {unit} on {_format_hosts(hosts)}."
-    yield from (f"Now {url}: {words}." for url, words in plan["requests"].items())
+    yield from (f"Now {url}: {answer_text}." for url, answer_text in plan["requests"].items())
 
 
 def _format_actions(plan: Plan) -> Iterator[str]:
@@ -272,15 +272,15 @@ def _describe_deployment(
     candidate = environment.space.build_candidate(
         environment.space.preset_settings("recommended", deployment_settings)
     )
-    services = {path.partition("/")[0] for path in preview.render_files(candidate.settings)}
+    service_names = {path.partition("/")[0] for path in preview.render_files(candidate.settings)}
     return {
         "services": dict(deployment_settings),
-        "servers": [server for server in preview.servers if server in services],
+        "servers": [server for server in preview.servers if server in service_names],
         "parameters": len(
             environment.space.active_parameters(candidate.settings)
             & {d.name for d in environment.space.tunable_dimensions}
         ),
-        "bindings": [str(binding) for binding in candidate.repairs],
+        "bindings": [str(repaired_value) for repaired_value in candidate.repairs],
     }
 
 
@@ -305,10 +305,10 @@ def _format_deployments(deployments: Sequence[plan_documents.DeploymentObject]) 
         services_text = ", ".join(
             f"{service_name} {value}" for service_name, value in services.items()
         )
-        note = " (the baseline's)" if deployment_index == 0 else ""
-        servers, service_count = ", ".join(deployment["servers"]), deployment["parameters"]
-        yield f"  {services_text}{note}: {servers}; {format_count(service_count, 'parameter')}"
-        yield from (f"    rule: {binding}" for binding in deployment["bindings"])
+        baseline_note = " (the baseline's)" if deployment_index == 0 else ""
+        servers, parameter_count = ", ".join(deployment["servers"]), deployment["parameters"]
+        yield f"  {services_text}{baseline_note}: {servers}; {format_count(parameter_count, 'parameter')}"
+        yield from (f"    rule: {binding_text}" for binding_text in deployment["bindings"])
 
 
 def _group_services_by_action(

@@ -258,7 +258,7 @@ def _plan_opening(
     if not any(t.bed == bed and t.phase is Phase.BASELINE for t in opening_trials):
         return MeasureStep(Phase.BASELINE, space.baseline)
     tried_deployments = [(t.phase, _select_deployment(t.settings, space)) for t in opening_trials]
-    max_tried = max(3, int(MAX_OPENING_SHARE * budget.trials))
+    max_tried_settings = max(3, int(MAX_OPENING_SHARE * budget.trials))
     tried_settings, clamped_space = list[Settings](), space.with_clamps(state.clamps)
     tried_effects: list[Settings] = []  # effective settings of the configurations tried so far
     for phase, settings in _list_preset_settings(space):
@@ -277,7 +277,7 @@ def _plan_opening(
         is_required = phase in (Phase.BASELINE, Phase.RECOMMENDED)
         if (
             is_new
-            and len(tried_settings) <= max_tried
+            and len(tried_settings) <= max_tried_settings
             and (is_required or _may_deployment_be_best(state, space, settings))
         ):
             return MeasureStep(phase, settings)
@@ -295,8 +295,8 @@ def _find_untried_settings(
     the space with the clamps from deployments.
     """
     pending_candidates, seen_settings = list[Settings](), list(tried_settings)
-    for changes in (*space.try_first, *state.transferred):
-        settings = {**space.baseline, **changes}
+    for changed_settings in (*space.try_first, *state.transferred):
+        settings = {**space.baseline, **changed_settings}
         if (active_settings := space.select_active_settings(settings)) not in seen_settings:
             seen_settings.append(active_settings)
             pending_candidates.append(settings)
@@ -318,11 +318,11 @@ def _find_untried_settings(
             ),
             len(pending_candidates),
         )
-        candidates = pending_candidates[: first_new_index + 1]
-        if candidates:
+        earlier_candidates = pending_candidates[: first_new_index + 1]
+        if earlier_candidates:
             shared_counts = [
                 _count_shared_settings(trial.settings, s, clamped_space.get_effective_settings(s))
-                for s in candidates
+                for s in earlier_candidates
             ]
             pending_candidates = pending_candidates[shared_counts.index(max(shared_counts)) + 1 :]
     return next(
@@ -339,14 +339,14 @@ def _may_deployment_be_best(state: State, space: SearchSpace, settings: Settings
     """True if the deployment of ``settings`` may be the best, according to measurements so far."""
     deployment = _select_deployment(settings, space)
     usable_trials = select_feasible_trials(state.list_finished_trials(*COUNTED_PHASES))
-    bed_levels = {
+    bed_factors = {
         bed: exp(-state.get_bed_offset(bed).log) for bed in {t.bed for t in usable_trials}
     }
     lower_bounds = [
-        bed_levels[t.bed] * t.peak.low for t in usable_trials if t.peak and not t.peak.is_pruned
+        bed_factors[t.bed] * t.peak.low for t in usable_trials if t.peak and not t.peak.is_pruned
     ]
     upper_bounds = [
-        bed_levels[t.bed] * t.peak.high
+        bed_factors[t.bed] * t.peak.high
         for t in usable_trials
         if t.peak and _select_deployment(t.settings, space) == deployment
     ]
@@ -437,8 +437,8 @@ def _plan_reference(
     )
     if weighted_trial_count < REFERENCE_INTERVAL_TRIALS:
         return None
-    missing_count = MIN_REFERENCES - len(repeats)
-    if not _can_measure_references(state, budget, elapsed_seconds, missing_count):
+    missing_references = MIN_REFERENCES - len(repeats)
+    if not _can_measure_references(state, budget, elapsed_seconds, missing_references):
         return None
     return MeasureStep(
         Phase.REFERENCE, reference.settings, source_trial=state.find_configuration_number(reference)
@@ -616,8 +616,8 @@ def _plan_finals(state: State, budget: Budget, elapsed_seconds: float) -> Schedu
 
 def _has_rough_finalist(state: State) -> bool:
     """True if at least one of the two best configurations has a rough peak (measured imprecisely)."""
-    best_trials = select_finalists(state, MIN_FINALISTS, MIN_FINALISTS)
-    peaks = [state.find_trial(trial_number).peak for trial_number in best_trials]
+    best_numbers = select_finalists(state, MIN_FINALISTS, MIN_FINALISTS)
+    peaks = [state.find_trial(trial_number).peak for trial_number in best_numbers]
     return any(peak is not None and peak.is_rough for peak in peaks)
 
 

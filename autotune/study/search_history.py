@@ -22,10 +22,10 @@ MODELLED_PHASES = (*COUNTED_PHASES, Phase.REFERENCE, *FINAL_PHASES, Phase.SIMPLI
 
 
 def record_trial_outcome(searcher: Searcher, trial: Trial, state: State) -> None:
-    moves = list_recommended_changes(
+    recommended_changes = list_recommended_changes(
         state.bottlenecks.get(trial.number), trial.settings, searcher.catalogue
     )
-    record_outcome(searcher, trial, moves, state.capacities.get(trial.number))
+    record_outcome(searcher, trial, recommended_changes, state.capacities.get(trial.number))
 
 
 def record_outcome(
@@ -46,16 +46,16 @@ def record_outcome(
         return
     peak = trial.peak
     is_feasible = peak is not None and peak.is_feasible
-    notes: dict[str, str | float | int] = {"trial": trial.number, "phase": str(trial.phase)}
+    outcome_notes: dict[str, str | float | int] = {"trial": trial.number, "phase": str(trial.phase)}
     if peak is not None:
         sd = peak.upper_sd if peak.is_pruned else peak.sd
-        notes |= {CHANGES_KEY: " ".join(moves)} if moves else {}
-        notes |= {CAPACITIES_KEY: json.dumps(capacities)} if capacities else {}
-        notes |= {BED_KEY: trial.bed} if trial.bed else {}
-        notes |= {"low": peak.low, "high": peak.high, "sd": sd, "verdict": peak.verdict}
+        outcome_notes |= {CHANGES_KEY: " ".join(moves)} if moves else {}
+        outcome_notes |= {CAPACITIES_KEY: json.dumps(capacities)} if capacities else {}
+        outcome_notes |= {BED_KEY: trial.bed} if trial.bed else {}
+        outcome_notes |= {"low": peak.low, "high": peak.high, "sd": sd, "verdict": peak.verdict}
     else:
-        notes["why"] = trial.failure or ""
-    outcome = Outcome(peak.peak if peak is not None and is_feasible else None, notes)
+        outcome_notes["why"] = trial.failure or ""
+    outcome = Outcome(peak.peak if peak is not None and is_feasible else None, outcome_notes)
     searcher.record_outcome(trial.suggestion_number, trial.learned_settings, outcome)
 
 

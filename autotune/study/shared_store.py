@@ -212,19 +212,19 @@ class SharedStore(StudyStore):
                     "bed": bed,
                     "set_aside": reason,
                 }
-                records = [*self._noise_records, *([] if self.state.verdict else [record])]
+                final_records = [*self._noise_records, *([] if self.state.verdict else [record])]
                 study_database.append_records(
                     connection,
                     self.study.study_id,
                     uuid.uuid4().hex,
-                    [*self._waiting_records.pop(bed, ()), *records],
+                    [*self._waiting_records.pop(bed, ()), *final_records],
                 )
 
         with contextlib.suppress(SQLAlchemyError), self._lock:
             with self.database.engine.begin() as connection:
                 release(connection)
-                records = self._read_new_lines(connection)
-            self._apply_journal_lines(records)
+                new_lines = self._read_new_lines(connection)
+            self._apply_journal_lines(new_lines)
             self._flush_journal()
 
     def send_heartbeat(self) -> None:

@@ -34,15 +34,15 @@ def select_next_block(
         previous_record.without,
         previous_record.refused,
     )
-    if (block := previous_record.reverted) and simplified_trials:
+    if (reverted_block := previous_record.reverted) and simplified_trials:
         # The model treats an unexpected loss as a disturbance, but a clear loss must not be ignored.
         keeps_peak = select_feasible_trials(simplified_trials[-1:]) and not is_clearly_worse(
             state, trial_number, simplified_trials[-1]
         )
-        if keeps_peak and is_expendable(surrogate, space, winner, block, omitted_changes):
-            accepted_trial, omitted_changes = simplified_trials[-1].number, block
+        if keeps_peak and is_expendable(surrogate, space, winner, reverted_block, omitted_changes):
+            accepted_trial, omitted_changes = simplified_trials[-1].number, reverted_block
         else:
-            refused_blocks = (*refused_blocks, block)
+            refused_blocks = (*refused_blocks, reverted_block)
     simplified_winner = simplify_winner(surrogate, space, winner, omitted_changes, refused_blocks)
     reverts_more = set(simplified_winner.reverted) > set(omitted_changes)
     settings = (

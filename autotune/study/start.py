@@ -96,8 +96,8 @@ def _record_earlier_leaders(
             environment.space,
         )
     store.record_transferred(earlier_study.name, configurations)
-    leaders = format_count(len(configurations), "configuration")
-    progress.note(f"tried first, from study {earlier_study.name}: {leaders}")
+    leaders_text = format_count(len(configurations), "configuration")
+    progress.note(f"tried first, from study {earlier_study.name}: {leaders_text}")
 
 
 def prepare_unfinished(directory: Path, beds: str | None = None) -> Environment:
@@ -106,20 +106,20 @@ def prepare_unfinished(directory: Path, beds: str | None = None) -> Environment:
     ``beds`` is the value of `--beds`; ``None`` means all beds of the study. Raises the errors of
     `prepare_existing`, and AutotuneError if the study is finished, read-only or has no search.
     """
-    state, study = load_state(directory), format_study_argument(directory)
+    state, study_argument = load_state(directory), format_study_argument(directory)
     if state.purpose:
-        commands = {
-            APPLY_PURPOSE: f"autotune restore {study}",
+        command_by_purpose = {
+            APPLY_PURPOSE: f"autotune restore {study_argument}",
             MEASURE_PURPOSE: "autotune measure TARGET",
         }
         raise AutotuneError(
             f"{directory.name} cannot be resumed: it only {state.purpose} a configuration",
-            hint=commands.get(state.purpose, f"autotune report {study}"),
+            hint=command_by_purpose.get(state.purpose, f"autotune report {study_argument}"),
         )
     if state.verdict is not None:
         raise AutotuneError(
             f"study {directory.name} is finished",
-            hint=f"autotune report {study}",
+            hint=f"autotune report {study_argument}",
         )
     ownership.check_own_study(directory, ownership.NEW_STUDY_HINT)
     return prepare_existing(directory, beds)
@@ -269,9 +269,9 @@ def _open_timed_search(
     environment: Environment, context: TrialContext, directory: Path
 ) -> Iterator[Searcher]:
     """Open the study's search, and count the time for opening it as search time."""
-    with ExitStack() as stack:
+    with ExitStack() as exit_stack:
         with context.clock.time_activity("search"):
-            searcher = stack.enter_context(open_search(environment, directory))
+            searcher = exit_stack.enter_context(open_search(environment, directory))
         yield searcher
 
 
@@ -293,12 +293,12 @@ def _read_current_target(directory: Path) -> TargetFile:
     Raises TargetError if a change of the target invalidates earlier readings.
     """
     study_start = read_study_start(directory)
-    source, adopted_record = Path(study_start.source), study_start.adopted or {}
+    source_path, adopted_record = Path(study_start.source), study_start.adopted or {}
     recorded_target = read_recorded_target(directory)
-    if not source.exists():
+    if not source_path.exists():
         return replace(recorded_target, adopted=adopted_record)
     current_target = read_target(
-        source, [(option, value) for option, value in study_start.overrides]
+        source_path, [(option, value) for option, value in study_start.overrides]
     )
     changes = list_differences(recorded_target.target, current_target.target)
     breaking_changes = [str(change) for change in changes if change.invalidates_readings]
@@ -311,10 +311,10 @@ def _read_current_target(directory: Path) -> TargetFile:
             if current_digests[request_file] != recorded_digests[request_file]
         ]
     if breaking_changes:
-        differences = "\n".join(f"  {change}" for change in breaking_changes)
+        differences_text = "\n".join(f"  {change}" for change in breaking_changes)
         raise TargetError(
-            f"{source} has changed since study {directory.name} started, so its readings no longer "
-            f"apply:\n{differences}",
+            f"{source_path} has changed since study {directory.name} started, so its readings no longer "
+            f"apply:\n{differences_text}",
             hint="undo the change to resume, or start a new study with `autotune run`",
         )
     return replace(current_target, adopted=adopted_record)

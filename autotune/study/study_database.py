@@ -286,12 +286,12 @@ class StudyDatabase:
                 lock_parameters = {"first": COPY_LOCK_KEY, "second": study.study_id}
                 is_writer = connection.execute(lock_query, lock_parameters).scalar_one()
             session: Any = connection.connection.dbapi_connection
-            sessions = [session]
+            unused_sessions = [session]
 
             def connect() -> Any:
-                if not sessions:
+                if not unused_sessions:
                     raise StorageInternalError("the session that held the lock was closed")
-                return sessions.pop()
+                return unused_sessions.pop()
 
             try:
                 yield (
@@ -340,11 +340,11 @@ class StudyDatabase:
 
         def insert_study(connection: Connection) -> bool:
             _acquire_lock(connection, 0)
-            query = "SELECT 1 FROM autotune_studies WHERE name = :name"
+            name_query = "SELECT 1 FROM autotune_studies WHERE name = :name"
             optuna_names = optuna.study.get_all_study_names(self.optuna_storage)
             if (
                 study_name in optuna_names
-                or connection.execute(text(query), {"name": study_name}).first()
+                or connection.execute(text(name_query), {"name": study_name}).first()
             ):
                 return False
             row = connection.execute(
@@ -438,7 +438,7 @@ class StudyDatabase:
         self, *, tables_exist: bool = True, **engine_options: Any
     ) -> RDBStorage:
         """Open Optuna's storage; with ``tables_exist``, its tables are neither created nor checked."""
-        options = {
+        connection_options = {
             "pool_pre_ping": True,
             "pool_size": 1,
             "connect_args": CONNECT_OPTIONS,
@@ -447,7 +447,7 @@ class StudyDatabase:
         }
         storage = RDBStorage(
             str(self.url),
-            engine_kwargs=options,
+            engine_kwargs=connection_options,
             skip_table_creation=tables_exist,
             skip_compatibility_check=tables_exist,
         )

@@ -206,8 +206,8 @@ def _shows_bed_differences(trial: Trial) -> bool:
 def run_study_loop(context: TrialContext, searcher: Searcher, budget: Budget) -> Verdict:
     """Run or continue a study on its only stack until it is complete."""
     barrier = BedBarrier((context.bed,))
-    with closing(StudyLoop(context.space, context.store, searcher, budget, barrier)) as loop:
-        loop.run(context)
+    with closing(StudyLoop(context.space, context.store, searcher, budget, barrier)) as study_loop:
+        study_loop.run(context)
     verdict = context.store.state.verdict
     assert verdict is not None
     return verdict
@@ -264,7 +264,7 @@ def prepare_measurement(
     measurement in seconds.
     """
     state = context.store.state
-    offset = state.get_bed_offset(context.bed)
+    bed_offset = state.get_bed_offset(context.bed)
     # The incumbent's first peak may have been lucky, and must not prune its own repeat.
     is_refinement = step.source_trial is not None and step.source_trial == find_incumbent_number(
         state
@@ -274,7 +274,7 @@ def prepare_measurement(
     else:
         best_incumbent = None if is_refinement else find_incumbent(state)
     expected_peak, incumbent = (
-        offset.add_to_peak(estimate) if estimate else None
+        bed_offset.add_to_peak(estimate) if estimate else None
         for estimate in (estimate_expected_peak(state, step), best_incumbent)
     )
     return (
@@ -393,13 +393,13 @@ def _request_suggestion(
     """Return the next measurement, or ``None`` if the model expects no further improvement."""
     state = context.store.state
     suggestion = proposal.suggestion if proposal else searcher.suggest(estimate_study_drift(state))
-    probability = suggestion.improvement_probability
-    if probability is not None and probability < STOP_PROBABILITY:
+    improvement_probability = suggestion.improvement_probability
+    if improvement_probability is not None and improvement_probability < STOP_PROBABILITY:
         searcher.discard_trial(suggestion.number)
         count_text = format_count(len(state.list_finished_trials(*COUNTED_PHASES)), "configuration")
         reason = (
             f"after {count_text}, the probability of another {MIN_RELEVANT_GAIN:.0%} gain is "
-            f"{probability:.0%}"
+            f"{improvement_probability:.0%}"
         )
         context.store.record_stop_reason(reason)
         context.progress.note(f"search finished: {reason}")
@@ -427,8 +427,8 @@ def _record_simplification(context: TrialContext, searcher: Searcher, trial_numb
         state, searcher.fit_surrogate(estimate_study_drift(state)), space, trial_number
     )
     context.store.record_simplification(record)
-    winner = state.find_trial(trial_number).effective_settings
-    changed_count = sum(winner[name] != value for name, value in space.baseline.items())
+    winner_settings = state.find_trial(trial_number).effective_settings
+    changed_count = sum(winner_settings[name] != value for name, value in space.baseline.items())
     if record.reverted and not record.measured:  # one notice is enough for all blocks
         context.progress.note(
             f"The model expects no effect from {len(record.reverted)} of "

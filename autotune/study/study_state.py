@@ -441,9 +441,9 @@ class _StateDraft:
         """Return the names of the test beds, in order, as keys that the caller may change."""
         return self._own("beds", _list_keys)
 
-    def _own(self, name: str, copy: Callable[[Any], T]) -> T:
+    def _own(self, name: str, copy_collection: Callable[[Any], T]) -> T:
         if name not in self._changes:
-            self._changes[name] = copy(getattr(self._state, name))
+            self._changes[name] = copy_collection(getattr(self._state, name))
         collection: T = self._changes[name]
         return collection
 
@@ -467,11 +467,11 @@ class _StateDraft:
 
     def build(self) -> State:
         """Return the state after all changes. The draft must not be changed afterwards."""
-        fields: dict[str, Any] = {
+        state_fields: dict[str, Any] = {
             name: tuple(value) if isinstance(getattr(self._state, name), tuple) else value
             for name, value in self._changes.items()
         }
-        return replace(self._state, **fields)
+        return replace(self._state, **state_fields)
 
 
 def replay_records(event_records: Iterable[Mapping[str, Any]], state: State | None = None) -> State:
@@ -590,11 +590,11 @@ def _apply_trial_start(record: records.TrialStart, draft: _StateDraft) -> None:
     draft.add_trial(trial)
 
 
-def _intern_parameter_names(values: Settings) -> Settings:
+def _intern_parameter_names(parameter_values: Settings) -> Settings:
     """Return the values with interned names: separate copies would use most of the memory in long
     studies.
     """
-    return {intern(name): value for name, value in values.items()}
+    return {intern(name): value for name, value in parameter_values.items()}
 
 
 @_apply.register
@@ -625,10 +625,10 @@ def _apply_command_values(record: records.CommandValues, draft: _StateDraft) -> 
 
 @_apply.register
 def _apply_time_spent(record: records.TimeSpent, draft: _StateDraft) -> None:
-    seconds = draft.own_mapping("seconds")
+    seconds_by_activity = draft.own_mapping("seconds")
     for activity, added_seconds in record.seconds.items():
-        seconds[activity] = seconds.get(activity, 0.0) + added_seconds
-    _check_name_count(seconds, "activities")
+        seconds_by_activity[activity] = seconds_by_activity.get(activity, 0.0) + added_seconds
+    _check_name_count(seconds_by_activity, "activities")
     if record.bed is not None:
         bed_seconds = draft.own_mapping("bed_seconds")
         bed_seconds[record.bed] = bed_seconds.get(record.bed, 0.0) + sum(record.seconds.values())
@@ -641,14 +641,14 @@ def _check_name_count(names: Sized, description: str) -> None:
 
 
 def _find_longest_seconds(
-    seconds: Mapping[str, float],
+    seconds_by_activity: Mapping[str, float],
     bed_seconds: Mapping[str, float],
     missed_seconds: Mapping[str, float],
 ) -> float:
     """Return the seconds of the test bed with the longest time, or of a study without beds."""
     return max(
         (value + missed_seconds.get(bed, 0.0) for bed, value in bed_seconds.items()),
-        default=sum(seconds.values()),
+        default=sum(seconds_by_activity.values()),
     )
 
 
@@ -688,8 +688,8 @@ def _apply_process_sizes(record: records.ProcessSizes, draft: _StateDraft) -> No
 
 @_apply.register
 def _apply_standings(record: records.Standings, draft: _StateDraft) -> None:
-    peaks = {number: Estimate.from_value(*peak) for number, peak in record.peaks.items()}
-    draft.set(posterior=PosteriorPeaks(peaks, record.noise))
+    peak_by_trial = {number: Estimate.from_value(*peak) for number, peak in record.peaks.items()}
+    draft.set(posterior=PosteriorPeaks(peak_by_trial, record.noise))
 
 
 @_apply.register
@@ -706,8 +706,8 @@ def _apply_model(record: records.RecordedModel, draft: _StateDraft) -> None:
 
 @_apply.register
 def _apply_reversal_costs(record: records.ReversalCosts, draft: _StateDraft) -> None:
-    costs = {cost.parameter: ReversalCost(cost.loss, cost.sd) for cost in record.costs}
-    draft.set(reversal_costs=costs, cost_trial=record.trial)
+    cost_by_parameter = {cost.parameter: ReversalCost(cost.loss, cost.sd) for cost in record.costs}
+    draft.set(reversal_costs=cost_by_parameter, cost_trial=record.trial)
 
 
 @_apply.register
@@ -717,10 +717,10 @@ def _apply_stop_reason(record: records.SearchStopped, draft: _StateDraft) -> Non
 
 @_apply.register
 def _apply_reference_answers(record: records.ReferenceAnswers, draft: _StateDraft) -> None:
-    problems = {
+    problem_by_page = {
         str(page.get("page")): str(page["problem"]) for page in record.pages if "problem" in page
     }
-    draft.own_mapping("pages_without_reference").update(problems)
+    draft.own_mapping("pages_without_reference").update(problem_by_page)
     draft.set(reference_count=sum("problem" not in page for page in record.pages))
 
 

@@ -77,10 +77,10 @@ class StudyStore:
         self.directory = directory
         self.state = replay_records(journal.read_records(directory / EVENTS_FILE))
         if self.state.is_shared and not self.is_shared:
-            study = format_study_argument(directory, is_shared=True)
+            study_argument = format_study_argument(directory, is_shared=True)
             raise AutotuneError(
                 f"study {directory.name} is a copy; the original is in a shared database",
-                hint=f"autotune resume {study} --beds …",
+                hint=f"autotune resume {study_argument} --beds …",
             )
         self._events = journal.Journal(directory / EVENTS_FILE)
         self._readings = journal.Journal(directory / READINGS_FILE)
@@ -180,7 +180,7 @@ class StudyStore:
     def record_deployment(self, trial: Trial, deploy_result: DeployResult) -> None:
         """Record the effective values, and write the rendered files."""
         config_directory = PurePath("configs", str(trial.number))
-        digests = {
+        digest_by_path = {
             path: sha256(content).hexdigest() for path, content in deploy_result.files.items()
         }
         for path, content in deploy_result.files.items():
@@ -202,7 +202,7 @@ class StudyStore:
                 host_name: dataclasses.asdict(host)
                 for host_name, host in deploy_result.hosts.items()
             },
-            files=digests,
+            files=digest_by_path,
         )
 
     def record_reading(self, record: RecordedReading) -> None:
@@ -425,12 +425,12 @@ class JournalTail:
         self._state = State()
 
     def __call__(self) -> State:
-        with suppress(FileNotFoundError), journal.open_journal(self._path) as events:
-            events.seek(self._read_bytes)
-            self._state = replay_records(self._read_new_records(events), self._state)
+        with suppress(FileNotFoundError), journal.open_journal(self._path) as events_file:
+            events_file.seek(self._read_bytes)
+            self._state = replay_records(self._read_new_records(events_file), self._state)
         return self._state
 
-    def _read_new_records(self, events: BinaryIO) -> Iterator[dict[str, Any]]:
-        for line in journal.read_lines(self._path, events):
+    def _read_new_records(self, events_file: BinaryIO) -> Iterator[dict[str, Any]]:
+        for line in journal.read_lines(self._path, events_file):
             yield journal.parse_record(f"{self._path}, byte {self._read_bytes}", line)
             self._read_bytes += len(line)

@@ -62,7 +62,7 @@ def begin_trial(step: MeasureStep, context: TrialContext) -> Trial:
     space = context.clamped_space
     # Settings from a record are not sealed, so they must be validated again.
     space.validate_settings(step.settings)
-    record_start = partial(
+    start_recorder = partial(
         store.begin_trial,
         step.phase,
         suggestion_number=step.suggestion_number,
@@ -78,11 +78,11 @@ def begin_trial(step: MeasureStep, context: TrialContext) -> Trial:
         )
     except InfeasibleRule as error:
         candidate = context.space.build_candidate({})
-        trial = record_start(candidate)
+        trial = start_recorder(candidate)
         return _finish_trial(
             context, trial, FailedEvaluation(f"no values satisfy the rule {error}")
         )
-    trial = record_start(candidate, source_trial=step.source_trial)
+    trial = start_recorder(candidate, source_trial=step.source_trial)
     context.progress.on_trial_start(trial)
     return trial
 
@@ -193,9 +193,9 @@ def _check_repeated_faults(store: StudyStore) -> None:
     ):
         return
     if last_trial.phase is Phase.BASELINE:
-        subject = "the baseline"
+        faulty_subject = "the baseline"
     elif len(last_trials) == MAX_FAULTS and all(trial.is_unmeasured for trial in last_trials):
-        subject = f"{MAX_FAULTS} trials in a row"
+        faulty_subject = f"{MAX_FAULTS} trials in a row"
     else:
         return
     reason, advice = last_trial.failure, "fix that cause"
@@ -204,6 +204,6 @@ def _check_repeated_faults(store: StudyStore) -> None:
         reason = f"its capacity is {bound_text} (limited by {last_trial.peak.limit})"
         advice = "raise load.max_rate, or add hosts to load.hosts"
     raise AutotuneError(
-        f"{subject} could not be measured: {reason}",
+        f"{faulty_subject} could not be measured: {reason}",
         hint=f"{advice}; then continue with `autotune resume {store.resume_argument}`",
     )

@@ -101,10 +101,10 @@ def open_locked_store(
     If a session fails or is interrupted with nothing to resume or restore, the directory that it created
     is removed.
     """
-    for path in (environment.file.path.resolve(), directory.resolve()):
-        _check_recordable(path)
-    is_new = not directory.exists()
-    if not is_new:
+    for recorded_path in (environment.file.path.resolve(), directory.resolve()):
+        _check_recordable(recorded_path)
+    is_new_directory = not directory.exists()
+    if not is_new_directory:
         ownership.check_existing_study(directory)
     for line in environment.excluded:
         progress.note(line)
@@ -116,7 +116,7 @@ def open_locked_store(
         except BaseException:
             is_unused = store.state.started is None or store.state.purpose == APPLY_PURPOSE
             if (
-                is_new
+                is_new_directory
                 and is_unused
                 and not store.is_shared
                 and not BackupStore(directory).list_hosts()
@@ -187,12 +187,12 @@ def format_target(environment: Environment) -> str:
 
 def describe_environment(environment: Environment) -> dict[str, Any]:
     """Return the environment's fields of a study's first record."""
-    file = environment.file
+    target_file = environment.file
     return {
-        "source": str(file.path.resolve()),
-        "overrides": file.overrides,
-        "adopted": file.adopted,
-        "asked": compute_request_digests(file),
+        "source": str(target_file.path.resolve()),
+        "overrides": target_file.overrides,
+        "adopted": target_file.adopted,
+        "asked": compute_request_digests(target_file),
         "facts": {
             host_name: dict(facts.to_names()) for host_name, facts in environment.facts.items()
         },

@@ -58,9 +58,9 @@ def build_diagrams(sweep: SweepResults) -> tuple[Diagram, ...]:
     host_combinations = sweep.plan.host_combinations
     is_split_by_hosts = find_horizontal_parameter(sweep) is None and len(host_combinations) > 1
     diagrams = [
-        _build_diagram(sweep, quantity, hosts)
+        _build_diagram(sweep, quantity, host_counts)
         for quantity in _list_quantities(sweep)
-        for hosts in (host_combinations if is_split_by_hosts else (None,))
+        for host_counts in (host_combinations if is_split_by_hosts else (None,))
     ]
     return tuple(diagram for diagram in diagrams if any(series.points for series in diagram.series))
 
@@ -72,8 +72,8 @@ def find_horizontal_parameter(sweep: SweepResults) -> str | None:
         return numeric_names[0]
     if sweep.plan.rates:
         return None
-    other_names = [axis.name for axis in sweep.plan.axes]
-    return other_names[0] if other_names else "hosts"
+    axis_names = [axis.name for axis in sweep.plan.axes]
+    return axis_names[0] if axis_names else "hosts"
 
 
 def find_best_result(sweep: SweepResults) -> Result | None:
@@ -168,8 +168,8 @@ def format_series_name(
     With ``title_shows_hosts``, the diagram's title already shows the host counts.
     """
     name_parts = [
-        str(label) if name == SERVICE_AXIS else f"{name.rpartition('.')[2]} {label}"
-        for name, label in result.point.labels.items()
+        str(value_label) if name == SERVICE_AXIS else f"{name.rpartition('.')[2]} {value_label}"
+        for name, value_label in result.point.labels.items()
         if name != horizontal_name
     ]
     varied_tiers = _select_varied_tiers(sweep, result.point.hosts)

@@ -32,7 +32,7 @@ def build_sweep_json(sweep: SweepResults) -> dict[str, Any]:
         "title": sweep.plan.title,
         "simulated": sweep.target.simulated is not None,
         "axes": {axis.name: [c.label for c in axis.choices] for axis in sweep.plan.axes},
-        "hosts": {tier: list(counts) for tier, counts in sweep.plan.hosts.items()},
+        "hosts": {tier: list(host_counts) for tier, host_counts in sweep.plan.hosts.items()},
         "with": dict(sweep.plan.settings),
         "rates": list(sweep.plan.rates),
         "repeat": sweep.plan.repeat,
@@ -56,9 +56,9 @@ def format_sweep(sweep: SweepResults) -> str:
 def format_headline(sweep: SweepResults) -> str:
     """Return one line with the best point, or with the number of measurements that remain."""
     if sweep.remaining_measurements:
-        count_text = format_count(sweep.remaining_measurements, "measurement")
-        verb = "remains" if sweep.remaining_measurements == 1 else "remain"
-        return f"unfinished: {count_text} {verb}"
+        measurements_text = format_count(sweep.remaining_measurements, "measurement")
+        verb_form = "remains" if sweep.remaining_measurements == 1 else "remain"
+        return f"unfinished: {measurements_text} {verb_form}"
     best_result = figures.find_best_result(sweep)
     if best_result is None:
         return "no measurement succeeded"
@@ -68,14 +68,14 @@ def format_headline(sweep: SweepResults) -> str:
     if best_result.peak:
         bound_text = "at least " if best_result.limit else ""
         limit_text = f" (limited by {best_result.limit})" if best_result.limit else ""
-        interval = _format_interval(best_result.peak, fmt.format_rate)
+        interval_text = _format_interval(best_result.peak, fmt.format_rate)
         rate_text = f"{fmt.format_rate(best_result.peak.value)} requests/s"
-        capacity_text = f"{bound_text}{rate_text}{interval}{limit_text}"
+        capacity_text = f"{bound_text}{rate_text}{interval_text}{limit_text}"
         return f"highest capacity: {capacity_text}, {settings_text}"
     assert best_result.response is not None
-    response, rate = best_result.response.scale_by(1000.0), fmt.format_rate(best_result.rate)
-    interval = _format_interval(response, lambda milliseconds: f"{milliseconds:.2f}")
-    time_text = f"{response.value:.2f} ms{interval}"
+    response_time, rate = best_result.response.scale_by(1000.0), fmt.format_rate(best_result.rate)
+    interval_text = _format_interval(response_time, lambda milliseconds: f"{milliseconds:.2f}")
+    time_text = f"{response_time.value:.2f} ms{interval_text}"
     if figures.find_horizontal_parameter(sweep) is None:
         return f"highest rate within the SLO: {rate} requests/s in {time_text}, {settings_text}"
     return f"lowest response time at {rate} requests/s: {time_text}, {settings_text}"
@@ -94,10 +94,10 @@ def _format_sweep_lines(sweep: SweepResults) -> Iterator[str]:
     if sweep.target.simulated is not None:
         yield "The stack is simulated; no host was touched."
     # Load averages are shown only on the page and in the JSON.
-    count_text = format_count(sweep.plan.repeat, "reading" if sweep.plan.rates else "measurement")
+    repeats_text = format_count(sweep.plan.repeat, "reading" if sweep.plan.rates else "measurement")
     for diagram in (diagram for diagram in figures.build_diagrams(sweep) if diagram.is_main):
         yield ""
-        yield f"{diagram.title} ({diagram.y_label}), mean of {count_text}"
+        yield f"{diagram.title} ({diagram.y_label}), mean of {repeats_text}"
         yield from (
             _format_curves(diagram)
             if figures.find_horizontal_parameter(sweep) is None

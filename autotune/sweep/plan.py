@@ -69,18 +69,18 @@ class SweepPlan:
         return tuple(
             GridPoint(
                 number,
-                hosts,
-                {axis.name: c.label for axis, c in zip(self.axes, choices, strict=True)},
-                {**self.settings, **{k: v for c in choices for k, v in c.settings.items()}},
+                host_counts,
+                {axis.name: c.label for axis, c in zip(self.axes, axis_values, strict=True)},
+                {**self.settings, **{k: v for c in axis_values for k, v in c.settings.items()}},
             )
-            for number, (hosts, choices) in enumerate(grid)
+            for number, (host_counts, axis_values) in enumerate(grid)
         )
 
     @property
     def host_combinations(self) -> tuple[dict[str, int], ...]:
         """Return every combination of host counts."""
-        counts = itertools.product(*self.hosts.values())
-        return tuple(dict(zip(self.hosts, numbers, strict=True)) for numbers in counts)
+        count_combinations = itertools.product(*self.hosts.values())
+        return tuple(dict(zip(self.hosts, numbers, strict=True)) for numbers in count_combinations)
 
     def to_record(self) -> dict[str, Any]:
         """Return the plan as JSON, for the journal."""
@@ -116,7 +116,7 @@ def parse_plan_record(record: Mapping[str, Any]) -> SweepPlan:
     plain_fields = {
         key: record[key] for key in ("title", "settings", "repeat", "seconds", "seed", "keys")
     }
-    host_counts = {tier: tuple(counts) for tier, counts in record["hosts"].items()}
+    host_counts = {tier: tuple(tier_counts) for tier, tier_counts in record["hosts"].items()}
     return SweepPlan(axes=axes, hosts=host_counts, rates=tuple(record["rates"]), **plain_fields)
 
 

@@ -79,11 +79,11 @@ def read_sweep_file(path: Path) -> tuple[TargetFile, SweepRequest | None]:
 
 def _parse_request(document: YamlDocument) -> SweepRequest:
     def read_sweep_entries(key: str) -> dict[str, Any]:
-        mapping = document.root.get(key, {})
-        if not isinstance(mapping, dict):
-            message = f"{key}: must be a mapping, not {format_value(mapping)}"
+        entry_mapping = document.root.get(key, {})
+        if not isinstance(entry_mapping, dict):
+            message = f"{key}: must be a mapping, not {format_value(entry_mapping)}"
             raise document.build_error([key], message, hint=f"such as `{ENTRY_EXAMPLES[key]}`")
-        return mapping
+        return entry_mapping
 
     def parse_sweep_entry(key: str, parse: Callable[[Any], T], default: object) -> T:
         try:
@@ -96,8 +96,8 @@ def _parse_request(document: YamlDocument) -> SweepRequest:
         title=str(document.root.get("title") or document.path.stem),
         over={name: _parse_values(document, name, text) for name, text in axis_entries.items()},
         hosts={
-            tier: _parse_counts(document, tier, counts)
-            for tier, counts in read_sweep_entries("hosts").items()
+            tier: _parse_counts(document, tier, host_counts)
+            for tier, host_counts in read_sweep_entries("hosts").items()
         },
         settings=read_sweep_entries("with"),
         rates=parse_sweep_entry(
@@ -127,8 +127,8 @@ def _parse_values(document: YamlDocument, axis_name: str, values: object) -> tup
         raise document.build_error(["over", axis_name], error.message, hint=error.hint) from None
 
 
-def _parse_counts(document: YamlDocument, tier: str, values: object) -> tuple[int, ...]:
-    host_counts = _wrap_in_list(values)
+def _parse_counts(document: YamlDocument, tier: str, written_counts: object) -> tuple[int, ...]:
+    host_counts = _wrap_in_list(written_counts)
     if any(isinstance(count, bool) or not isinstance(count, int) for count in host_counts):
         raise document.build_error(
             ["hosts", tier], f"{tier}: expected numbers of hosts, such as [1, 2, 3]"
@@ -136,8 +136,8 @@ def _parse_counts(document: YamlDocument, tier: str, values: object) -> tuple[in
     return tuple(host_counts)
 
 
-def _parse_reading_seconds(text: object) -> float:
-    seconds = parse_duration(text)
+def _parse_reading_seconds(duration_text: object) -> float:
+    seconds = parse_duration(duration_text)
     if not seconds:
         raise ValueError("must be above 0")
     return seconds
@@ -232,7 +232,7 @@ def expand_values(values_text: str) -> list[str]:
     """Return the values in a range ``low:high:step`` or in a comma-separated list. Raises
     UsageError.
     """
-    low_text, *further_parts = values_text.split(":")
+    first_part, *further_parts = values_text.split(":")
     if not further_parts:
         listed_values = [
             value_text.strip() for value_text in values_text.split(",") if value_text.strip()
@@ -241,18 +241,18 @@ def expand_values(values_text: str) -> list[str]:
             raise UsageError(f"{values_text!r} contains no value", hint="write the values as A,B,C")
         return listed_values
     try:
-        start, (end, step) = (
-            parse_decimal(low_text.strip()),
-            (parse_decimal(word.strip()) for word in further_parts),
+        range_start, (range_end, step) = (
+            parse_decimal(first_part.strip()),
+            (parse_decimal(part_text.strip()) for part_text in further_parts),
         )
     except ValueError:
         raise UsageError(f"{values_text!r} is not a range", hint=RANGE_HINT) from None
-    if step <= 0 or end < start or (end - start) / step > MAX_AXIS_VALUES:
+    if step <= 0 or range_end < range_start or (range_end - range_start) / step > MAX_AXIS_VALUES:
         raise UsageError(
             f"range {values_text} must contain 1 to {MAX_AXIS_VALUES} values", hint=RANGE_HINT
         )
-    value_count = int((end - start) / step + 1e-9) + 1
-    return [f"{start + index * step:.12g}" for index in range(value_count)]
+    value_count = int((range_end - range_start) / step + 1e-9) + 1
+    return [f"{range_start + index * step:.12g}" for index in range(value_count)]
 
 
 def build_plan(target_file: TargetFile, request: SweepRequest, space: SearchSpace) -> SweepPlan:
@@ -263,11 +263,11 @@ def build_plan(target_file: TargetFile, request: SweepRequest, space: SearchSpac
             "the sweep varies nothing",
             hint="add --over NAME=LOW:HIGH:STEP or --hosts TIER=1,2,3",
         )
-    for tier, counts in request.hosts.items():
+    for tier, host_counts in request.hosts.items():
         with request.locate_errors("hosts", tier):
-            _check_host_counts(target_file, tier, counts)
+            _check_host_counts(target_file, tier, host_counts)
     # The number of keys per request is known only for the reference application.
-    is_reference = any(tier.app == "reference" for tier in tiers.values())
+    uses_reference_application = any(tier.app == "reference" for tier in tiers.values())
     plan = SweepPlan(
         title=request.title,
         axes=tuple(_build_axes(request, "over", request.over, space)),
@@ -282,7 +282,7 @@ def build_plan(target_file: TargetFile, request: SweepRequest, space: SearchSpac
         repeat=request.repeat,
         seconds=request.seconds,
         seed=target_file.target.search.seed,
-        keys=data_set.keys_per_request if is_reference else 1,
+        keys=data_set.keys_per_request if uses_reference_application else 1,
     )
     for axis in plan.axes:
         with request.locate_errors("over", axis.name):
@@ -301,13 +301,13 @@ def _build_axes(
             yield build_axis(axis_name, axis_values, space)
 
 
-def _check_host_counts(target_file: TargetFile, tier: str, counts: Sequence[int]) -> None:
+def _check_host_counts(target_file: TargetFile, tier: str, host_counts: Sequence[int]) -> None:
     """Raise UsageError for an unknown tier, and for counts that the tier's hosts do not allow."""
     tiers = target_file.target.tiers
     if tier not in tiers:
         raise UsageError(f"unknown tier {tier!r}", hint=suggest_name(tier, tiers))
     host_count = len(tiers[tier].hosts)
-    if not counts or min(counts) < 1 or max(counts) > host_count:
+    if not host_counts or min(host_counts) < 1 or max(host_counts) > host_count:
         raise UsageError(
             f"tier {tier}: expected numbers from 1 to {host_count} (the tier lists "
             f"{format_count(host_count, 'host')})"
@@ -321,9 +321,9 @@ def _check_effect(axis: SweepAxis, plan: SweepPlan, space: SearchSpace) -> None:
     for point in plan.points:
         if axis.name in space.active_parameters({**space.baseline, **point.settings}):
             return
-    conditions = next(d.conditions for d in space.dimensions if d.name == axis.name)
+    axis_conditions = next(d.conditions for d in space.dimensions if d.name == axis.name)
     required_settings = ", ".join(
-        f"{name}={'|'.join(map(str, values))}" for name, values in conditions
+        f"{name}={'|'.join(map(str, values))}" for name, values in axis_conditions
     )
     raise UsageError(
         f"{axis.name} has no effect under these settings", hint=f"add --set {required_settings}"
@@ -386,15 +386,15 @@ def _select_deployments(
             hint="list several services in the target: `service: [nginx, apache]`",
         )
     is_all = list(requested_labels) == ["all"]
-    labels = (
+    deployment_labels = (
         list(services_by_label) if is_all else [str(v).replace("/", ", ") for v in requested_labels]
     )
-    if unknown_labels := [label for label in labels if label not in services_by_label]:
-        choices = ", ".join(label.replace(", ", "/") for label in services_by_label)
+    if unknown_labels := [label for label in deployment_labels if label not in services_by_label]:
+        choices_text = ", ".join(label.replace(", ", "/") for label in services_by_label)
         raise UsageError(
-            f"unknown deployment {unknown_labels[0]!r}", hint=f"expected one of: {choices}"
+            f"unknown deployment {unknown_labels[0]!r}", hint=f"expected one of: {choices_text}"
         )
-    return tuple(AxisValue(label, services_by_label[label]) for label in labels)
+    return tuple(AxisValue(label, services_by_label[label]) for label in deployment_labels)
 
 
 def choose_directory_name(path: Path, target_file: TargetFile) -> str:

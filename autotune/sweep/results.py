@@ -223,7 +223,7 @@ def compute_mean_seconds(reading: RecordedReading) -> float | None:
     answered_requests = sum(reading.histogram.values())
     if not answered_requests:
         return None
-    total_seconds = sum(float(edge) * n for edge, n in reading.histogram.items())
+    total_seconds = sum(float(bucket_edge) * n for bucket_edge, n in reading.histogram.items())
     return float(total_seconds / answered_requests / 1000.0)
 
 
@@ -239,7 +239,7 @@ def _average_by_tier(
         ]
         if (
             tier_mean := compute_mean_with_interval(
-                [fmean(values) for values in values_by_reading if values]
+                [fmean(host_values) for host_values in values_by_reading if host_values]
             )
         ) is not None:
             means_by_tier[tier_name] = tier_mean

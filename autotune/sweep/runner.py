@@ -95,10 +95,10 @@ def _measure_point(
             None,
         )
     context.store.record_sweep_measurement(trial, measurement.point, measurement.repeat)
-    point_labels = [f"{name} {label}" for name, label in point.labels.items()]
+    point_labels = [f"{name} {value_label}" for name, value_label in point.labels.items()]
     point_labels += [f"{count} {tier}" for tier, count in point.hosts.items()]
-    planned_order = [planned for _, block in order_measurements(plan) for planned in block]
-    progress_text = f"[{planned_order.index(measurement) + 1}/{len(planned_order)}]"
+    planned_measurements = [planned for _, block in order_measurements(plan) for planned in block]
+    progress_text = f"[{planned_measurements.index(measurement) + 1}/{len(planned_measurements)}]"
     context.progress.note(
         f"{progress_text} {', '.join(point_labels)}: {_describe_outcome(trial) or outcome_text}"
     )

@@ -35,19 +35,19 @@ def select_beds(target: Target, bed_list: str) -> tuple[str, ...]:
 def build_bed_target(target: Target, bed_name: str) -> Target:
     """Return the target with the hosts or the model of a bed."""
     bed = target.beds[bed_name]
-    hosts = {
+    bed_hosts = {
         host: _fill_bed_name(host_model, bed_name)
         for host, host_model in {**target.hosts, **bed.hosts}.items()
     }
     load = target.load
     addresses = {
-        key: address.replace(BED_PLACEHOLDER, bed_name)
-        for key in ("vip", "host")
-        if (address := getattr(load, key, None))
+        address_key: address.replace(BED_PLACEHOLDER, bed_name)
+        for address_key in ("vip", "host")
+        if (address := getattr(load, address_key, None))
     }
     return target.model_copy(
         update={
-            "hosts": hosts,
+            "hosts": bed_hosts,
             "load": load.model_copy(update=addresses),
             "simulated": _build_bed_model(target, bed_name),
             "beds": {},

@@ -71,12 +71,12 @@ def _check_load(target: Target) -> Iterator[TargetMistake]:
     yield from _check_command_secrets(("load", "command"), load.command)
     if load.command and "generator" in load.model_fields_set:
         yield TargetMistake(("load", "command"), "`generator` and `command` cannot be combined")
-    for key, generator in (("uris", "httperf"), ("sessions", "httperf"), ("script", "k6")):
-        if getattr(load, key) is not None and (load.command or load.generator != generator):
+    for key, needed_generator in (("uris", "httperf"), ("sessions", "httperf"), ("script", "k6")):
+        if getattr(load, key) is not None and (load.command or load.generator != needed_generator):
             yield TargetMistake(
                 ("load", key),
-                f"`{key}` needs `generator: {generator}`",
-                f"load: {{generator: {generator}, {key}: …}}",
+                f"`{key}` needs `generator: {needed_generator}`",
+                f"load: {{generator: {needed_generator}, {key}: …}}",
             )
     if load.requests_per_run is not None and load.script is None:
         yield TargetMistake(
@@ -112,10 +112,10 @@ def _check_request(load: Load) -> Iterator[TargetMistake]:
                 yield TargetMistake(
                     ("load", key), f"`{key}` and `url` cannot be combined", "the URL contains both"
                 )
-        port = re.match(r"https?://[^/:]*:([0-9]+)", load.url)
-        if port and not 1 <= int(port[1]) <= 65535:
+        port_match = re.match(r"https?://[^/:]*:([0-9]+)", load.url)
+        if port_match and not 1 <= int(port_match[1]) <= 65535:
             yield TargetMistake(
-                ("load", "url"), f"url: invalid port {port[1]}", "use a port from 1 to 65535"
+                ("load", "url"), f"url: invalid port {port_match[1]}", "use a port from 1 to 65535"
             )
     yield from _check_tls(load)
     yield from _check_expect(load)
@@ -181,9 +181,9 @@ def _check_hosts(target: Target) -> Iterator[TargetMistake]:
         yield from _check_names_exist(("tiers", name, "hosts"), "host", tier.hosts, target.hosts)
         yield from _check_duplicates(("tiers", name, "service"), tier.service)
     yield from _check_names_exist(("load", "hosts"), "host", target.load.hosts, target.hosts)
-    owners: dict[tuple[str, int | None], str] = {}
+    host_by_address: dict[tuple[str, int | None], str] = {}
     for name, host in target.hosts.items():
-        owner = owners.setdefault((host.address, host.port), name)
+        owner = host_by_address.setdefault((host.address, host.port), name)
         if owner != name and host.transport == "ssh":
             message = f"hosts {owner!r} and {name!r} have the same address {host.address}"
             hint = (
@@ -209,7 +209,7 @@ def _check_beds(target: Target) -> Iterator[TargetMistake]:
 
 
 def _check_bed_hosts(target: Target) -> Iterator[TargetMistake]:
-    addresses: dict[str, str] = {}
+    bed_by_address: dict[str, str] = {}
     for bed_name, bed in target.beds.items():
         for host in bed.hosts:
             if host not in target.hosts:
@@ -222,7 +222,7 @@ def _check_bed_hosts(target: Target) -> Iterator[TargetMistake]:
             yield TargetMistake(("beds", bed_name, "simulated"), message)
         for host in target.hosts if target.simulated is None else ():
             address = build_bed_target(target, bed_name).hosts[host].address
-            owner = addresses.setdefault(address, bed_name)
+            owner = bed_by_address.setdefault(address, bed_name)
             if owner != bed_name:
                 message = (
                     f"bed {bed_name!r}: host {host!r} uses the address {address} of bed {owner!r}"
@@ -289,9 +289,9 @@ def _list_cycles(target: Target) -> Iterator[TargetMistake]:
     }
     if cycle := _find_cycle(needed_tiers):
         first_tier = cycle[0]
-        key = "forwards_to" if target.tiers[first_tier].forwards_to == cycle[1] else "uses"
+        link_key = "forwards_to" if target.tiers[first_tier].forwards_to == cycle[1] else "uses"
         message = f"dependency cycle between tiers: {' → '.join(cycle)}"
-        yield TargetMistake(("tiers", first_tier, key), message)
+        yield TargetMistake(("tiers", first_tier, link_key), message)
 
 
 def _find_cycle(graph: Mapping[str, Iterable[str]]) -> list[str]:
@@ -384,12 +384,12 @@ def _check_command_keys(target: Target) -> Iterator[TargetMistake]:
         yield TargetMistake(("parameters",), "nothing to tune: `parameters` is empty", example)
     for parameter_name, rule in target.parameters.items():
         yield from _check_declared_parameter(target, parameter_name, rule)
-    conditions = {
+    conditions_by_parameter = {
         parameter_name: rule.when or () for parameter_name, rule in target.parameters.items()
     }
     graph = {
-        parameter_name: [o for o in others if o in conditions]
-        for parameter_name, others in conditions.items()
+        parameter_name: [o for o in condition_names if o in conditions_by_parameter]
+        for parameter_name, condition_names in conditions_by_parameter.items()
     }
     if cycle := _find_cycle(graph):
         message = f"condition cycle: {' → '.join(cycle)}"
@@ -414,14 +414,14 @@ def _check_declared_parameter(
         for condition_name in target.parameters
         if condition_name != parameter_name
     }
-    for condition_name, values in (rule.when or {}).items():
+    for condition_name, condition_values in (rule.when or {}).items():
         if condition_name not in other_parameters:
             hint = suggest_name(condition_name, other_parameters)
             yield TargetMistake(
                 (*location, "when", condition_name), f"unknown parameter {condition_name!r}", hint
             )
             continue
-        for value in values:
+        for value in condition_values:
             choices = other_parameters[condition_name].choices
             if choices is not None and not any(is_same_value(value, choice) for choice in choices):
                 message = f"{condition_name} cannot be {format_value(value)}"

@@ -36,13 +36,13 @@ CommandArguments = Annotated[tuple[CommandArgument, ...], Field(min_length=1)]
 
 def _validate_pattern(pattern_text: str) -> str:
     try:
-        groups = re.compile(pattern_text, re.MULTILINE).groups
+        group_count = re.compile(pattern_text, re.MULTILINE).groups
     except re.error as error:
         raise ValueError(
             f"{format_value(pattern_text)} is not a regular expression: {error}"
         ) from None
-    if groups != 1:
-        raise ValueError(f"{format_value(pattern_text)} needs exactly one group, not {groups}")
+    if group_count != 1:
+        raise ValueError(f"{format_value(pattern_text)} needs exactly one group, not {group_count}")
     return pattern_text
 
 
@@ -220,8 +220,8 @@ class ServiceSpec(TargetModel):
         referenced_names |= {
             condition_name for p in self.parameters.values() for condition_name in p.when
         }
-        if unknown := sorted(referenced_names - {*self.parameters}):
-            raise error_at_key("parameters", f"unknown parameter {unknown[0]!r}")
+        if unknown_names := sorted(referenced_names - {*self.parameters}):
+            raise error_at_key("parameters", f"unknown parameter {unknown_names[0]!r}")
         for parameter_name, parameter in self.parameters.items():
             if parameter.file is not None and parameter.file not in self.files:
                 raise error_at_key(
@@ -238,8 +238,8 @@ ServiceSpecs = Annotated[
 
 def find_user_files() -> dict[str, Path]:
     """Return the user's service declaration files, by service name."""
-    settings = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    settings_directory = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     return {
         path.stem: path
-        for path in sorted((Path(settings) / USER_SERVICES_DIRECTORY).glob("*.yaml"))
+        for path in sorted((Path(settings_directory) / USER_SERVICES_DIRECTORY).glob("*.yaml"))
     }

@@ -124,12 +124,12 @@ NonEmptyTextList = Annotated[
 
 def error_at_key(key: str, message: str, value: object = None) -> ValidationError:
     """Return an error at a key of the mapping that is being validated."""
-    details = InitErrorDetails(
+    error_details = InitErrorDetails(
         type=PydanticCustomError("finding", "{message}", {"message": message}),
         loc=(key,),
         input=value,
     )
-    return ValidationError.from_exception_data("target", [details])
+    return ValidationError.from_exception_data("target", [error_details])
 
 
 def unknown_key_error(key: str) -> ValidationError:
@@ -172,8 +172,8 @@ PositiveValidator = AfterValidator(_validate_positive)
 
 
 def _build_quantity_schema(kind: str, *, is_unit_optional: bool = False) -> WithJsonSchema:
-    names = "|".join(sorted(UNITS_BY_KIND[kind], key=len, reverse=True))
-    text_schema = {"type": "string", "pattern": rf"^\s*{AMOUNT_REGEX}\s*({names})\s*$"}
+    unit_names = "|".join(sorted(UNITS_BY_KIND[kind], key=len, reverse=True))
+    text_schema = {"type": "string", "pattern": rf"^\s*{AMOUNT_REGEX}\s*({unit_names})\s*$"}
     number_schema = {"type": "number", "exclusiveMinimum": 0}
     return WithJsonSchema(
         {"anyOf": [text_schema, number_schema]} if is_unit_optional else text_schema

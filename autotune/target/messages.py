@@ -45,8 +45,8 @@ def find_nearest_name(name: str, names: Iterable[str]) -> str | None:
         return None
     compared_names = (n for n in names if len(n) <= MAX_COMPARED_LENGTH)
     names_by_case = {n.casefold(): n for n in islice(compared_names, MAX_COMPARED_NAMES)}
-    matches = difflib.get_close_matches(name.casefold(), names_by_case, n=1, cutoff=0.6)
-    return names_by_case[matches[0]] if matches else None
+    close_names = difflib.get_close_matches(name.casefold(), names_by_case, n=1, cutoff=0.6)
+    return names_by_case[close_names[0]] if close_names else None
 
 
 def suggest_name(name: str, names: Iterable[str]) -> str:
@@ -54,7 +54,7 @@ def suggest_name(name: str, names: Iterable[str]) -> str:
     names = list(names)
     if not names:
         return "none exist"
-    if nearest := find_nearest_name(name, names):
-        return f"did you mean {nearest!r}?"
-    total_text = f", … ({len(names)} in all)" if len(names) > MAX_LISTED_NAMES else ""
-    return f"expected one of: {', '.join(names[:MAX_LISTED_NAMES])}{total_text}"
+    if nearest_name := find_nearest_name(name, names):
+        return f"did you mean {nearest_name!r}?"
+    total_count_text = f", … ({len(names)} in all)" if len(names) > MAX_LISTED_NAMES else ""
+    return f"expected one of: {', '.join(names[:MAX_LISTED_NAMES])}{total_count_text}"

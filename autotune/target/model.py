@@ -200,9 +200,9 @@ def _parse_tuning(value: object) -> object:
     if value in ("core", "all"):
         return value
     if not isinstance(value, list | tuple):
-        brackets = f"; write `[{value}]`" if isinstance(value, str) else ""
+        brackets_hint = f"; write `[{value}]`" if isinstance(value, str) else ""
         raise ValueError(  # noqa: TRY004  # pydantic collects ValueErrors
-            f"must be `core`, `all` or a list, not {format_value(value)}{brackets}"
+            f"must be `core`, `all` or a list, not {format_value(value)}{brackets_hint}"
         )
     if not value:
         raise ValueError("must not be empty; write `core` for the usual parameters")
@@ -435,14 +435,14 @@ class SloSpec(TargetModel):
             )
         # Failed requests also count as late, so the fraction that may fail cannot exceed the fraction
         # that may be late.
-        errors = value.get("errors", f"{min(Decimal('0.1'), 100 - percent)}%")
-        return {"quantile": quantile, "limit": value[percentile_key], "errors": errors}
+        error_share = value.get("errors", f"{min(Decimal('0.1'), 100 - percent)}%")
+        return {"quantile": quantile, "limit": value[percentile_key], "errors": error_share}
 
     @model_serializer(mode="wrap")
     def _serialize_percentile(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        keys = handler(self)
+        slo_fields = handler(self)
         percent = Decimal(repr(self.quantile)) * 100
-        return {f"p{percent.normalize():f}": keys["limit"], "errors": keys["errors"]}
+        return {f"p{percent.normalize():f}": slo_fields["limit"], "errors": slo_fields["errors"]}
 
     @classmethod
     def __get_pydantic_json_schema__(

@@ -29,28 +29,28 @@ def apply_overrides(document: YamlDocument, overrides: Iterable[Override]) -> Ya
 
     Raises UsageError for a `--set` without an assignment.
     """
-    root, origins = copy.deepcopy(document.root), dict(document.origins)
+    root, value_origins = copy.deepcopy(document.root), dict(document.origins)
     for option, option_value in overrides:
         location, value = (
             _parse_assignment(option_value)
             if option == SET_OPTION
             else _parse_key_option(option, option_value)
         )
-        *sections, key = location
+        *section_names, last_key = location
         section: Any = root
-        for section_name in sections:
+        for section_name in section_names:
             if not isinstance(section.get(section_name), dict):
                 section[section_name] = {}
             section = section[section_name]
         if option == SET_OPTION:
-            rule = section.get(key)
+            rule = section.get(last_key)
             declared_keys = (
                 {k: rule[k] for k in KEPT_RULE_KEYS if k in rule} if isinstance(rule, dict) else {}
             )
             value = {**declared_keys, "fixed": value}
-        section[key] = value
-        origins[tuple(location)] = f"{option} {option_value}"
-    return replace(document, root=root, origins=origins)
+        section[last_key] = value
+        value_origins[tuple(location)] = f"{option} {option_value}"
+    return replace(document, root=root, origins=value_origins)
 
 
 def _parse_key_option(option: str, text: str) -> tuple[tuple[str, ...], Any]:

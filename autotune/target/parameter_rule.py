@@ -83,17 +83,17 @@ class ParameterRule(TargetModel):
             raise error_at_key(
                 value_keys[1], f"`{value_keys[0]}` and `{value_keys[1]}` cannot be combined"
             )
-        exclusions = {
+        excluded_keys_by_key = {
             "default": ("fixed", "drop", "derive"),
             "log": ("choices", "fixed", "drop", "derive"),
         }
-        for key, excluded in (
+        for key, conflicting_key in (
             (key, excluded_key)
-            for key, excluded_keys in exclusions.items()
+            for key, excluded_keys in excluded_keys_by_key.items()
             for excluded_key in excluded_keys
         ):
-            if key in present_keys and excluded in present_keys:
-                raise error_at_key(key, f"`{key}` and `{excluded}` cannot be combined")
+            if key in present_keys and conflicting_key in present_keys:
+                raise error_at_key(key, f"`{key}` and `{conflicting_key}` cannot be combined")
         return self
 
     @model_validator(mode="after")
@@ -108,24 +108,24 @@ class ParameterRule(TargetModel):
             raise error_at_key("default", f"{format_value(self.default)} is not among the choices")
         return self
 
-    def _check_range(self, first: Scalar, last: Scalar) -> None:
-        low, high = _parse_magnitude("range", first), _parse_magnitude("range", last)
+    def _check_range(self, range_start: Scalar, last: Scalar) -> None:
+        low, high = _parse_magnitude("range", range_start), _parse_magnitude("range", last)
         if low[0] != high[0]:
             # In `[6, 8MB]`, the unit of 6 is the unit of the parameter.
             if "a number" not in (low[0], high[0]):
-                raise error_at_key("range", f"{first} is {low[0]}, {last} is {high[0]}")
+                raise error_at_key("range", f"{range_start} is {low[0]}, {last} is {high[0]}")
         elif low[1] >= high[1]:
-            advice = f"; write `fixed: {first}`" if first == last else ""
-            raise error_at_key("range", f"the range from {first} to {last} is empty{advice}")
+            advice = f"; write `fixed: {range_start}`" if range_start == last else ""
+            raise error_at_key("range", f"the range from {range_start} to {last} is empty{advice}")
         if self.log and low[1] <= 0:
             raise error_at_key(
-                "range", f"with `log: true`, the range must start above 0, not at {first}"
+                "range", f"with `log: true`, the range must start above 0, not at {range_start}"
             )
         if self.default is not None:
             default = _parse_magnitude("default", self.default)
             if default[0] == low[0] == high[0] and not low[1] <= default[1] <= high[1]:
                 raise error_at_key(
-                    "default", f"{self.default} is outside the range from {first} to {last}"
+                    "default", f"{self.default} is outside the range from {range_start} to {last}"
                 )
 
 

@@ -58,7 +58,7 @@ def suggest_parameter(name: str, names: Iterable[str]) -> str:
     """Return the hint for an unknown parameter: the nearest name in its tier, or the tier's services."""
     known_names = sorted(names)
     tier, _, name_in_tier = name.partition(".")
-    service, dot, _ = name_in_tier.partition(".")
+    service, dot_separator, _ = name_in_tier.partition(".")
     tier_names = [n for n in known_names if n.startswith(f"{tier}.")]
     services = sorted({n.split(".")[1] for n in tier_names if n.count(".") > 1})
     names_elsewhere = [
@@ -66,7 +66,7 @@ def suggest_parameter(name: str, names: Iterable[str]) -> str:
     ]
     if names_elsewhere:
         return f"did you mean {names_elsewhere[0]!r}?"
-    if dot and service and tier_names and find_nearest_name(service, services) is None:
+    if dot_separator and service and tier_names and find_nearest_name(service, services) is None:
         services_text = ", ".join(services)
         return f"{tier} contains {services_text}; `autotune params` lists their parameters"
     return suggest_name(name, tier_names or known_names)

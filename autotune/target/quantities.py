@@ -123,12 +123,12 @@ def _parse_quantity(text: object, kind: str) -> float:
     return _scale_amount(match[1], UNITS_BY_KIND[kind][match[2]])
 
 
-def _scale_amount(number: str, unit: float) -> float:
+def _scale_amount(number_text: str, unit_factor: float) -> float:
     # Without Decimal, 0.7% would not become exactly the float 0.007.
-    amount = float(Decimal(number) * Decimal(repr(unit)))
-    if amount > MAX_NUMBER:
-        raise ValueError(f"{number} is too large")
-    return amount
+    scaled_amount = float(Decimal(number_text) * Decimal(repr(unit_factor)))
+    if scaled_amount > MAX_NUMBER:
+        raise ValueError(f"{number_text} is too large")
+    return scaled_amount
 
 
 def _format_in_units(value: float, units: Mapping[str, float], *unit_names: str) -> str:

@@ -299,10 +299,10 @@ def _build_error(
 
 def _find_location(document: YamlDocument, problem: ErrorDetails) -> list[str | int]:
     """Return the location of a problem in the document, without pydantic's additional steps."""
-    *steps, last_step = [step for step in problem["loc"] if step != "[key]"] or [""]
+    *location_steps, last_step = [step for step in problem["loc"] if step != "[key]"] or [""]
     location: list[str | int] = []
     value: Any = document.root
-    for step in steps:
+    for step in location_steps:
         if _contains_step(value, step):
             value = value[step]
             location.append(step)
@@ -319,33 +319,33 @@ def _contains_step(value: Any, step: str | int) -> bool:
 def _build_unknown_key_error(
     document: YamlDocument, location: Location, model: type[TargetModel]
 ) -> TargetError:
-    name = str(location[-1])
-    if SECRET_KEY_PATTERN.search(name.lower()):
+    unknown_key = str(location[-1])
+    if SECRET_KEY_PATTERN.search(unknown_key.lower()):
         return document.build_error(
-            location, f"{name!r} does not belong in a target", hint=LOGIN_HINT
+            location, f"{unknown_key!r} does not belong in a target", hint=LOGIN_HINT
         )
-    keys = list_keys_at(location[:-1], model)
-    if hint := _find_key_hint(document, location, name, keys):
-        return document.build_error(location, f"unknown key {name!r}", hint=hint)
-    return document.unknown_name_error(location, "key", keys)
+    valid_keys = list_keys_at(location[:-1], model)
+    if hint := _find_key_hint(document, location, unknown_key, valid_keys):
+        return document.build_error(location, f"unknown key {unknown_key!r}", hint=hint)
+    return document.unknown_name_error(location, "key", valid_keys)
 
 
 def _find_key_hint(
-    document: YamlDocument, location: Location, name: str, keys: list[str]
+    document: YamlDocument, location: Location, name: str, valid_keys: list[str]
 ) -> str | None:
     """Return the hint for an unknown key that has no similar valid key."""
     for pattern, hint in NAME_HINTS:
         if re.search(pattern, name):
             return hint
-    value = document.get_value(location)
-    if find_nearest_name(name, keys) and not (value is None and " " in name):
+    located_value = document.get_value(location)
+    if find_nearest_name(name, valid_keys) and not (located_value is None and " " in name):
         return None
-    if value is None and document.find_text_before(location).endswith(","):
+    if located_value is None and document.find_text_before(location).endswith(","):
         return "a ',' ends a value: write numbers without it, and lists in brackets, `[a, b]`"
-    if value is None and " " in name:
-        key, _, text = name.partition(" ")
-        return f"write a colon after the key, `{key}: {text.strip()}`"
-    if location[0] == "parameters" and isinstance(value, dict):
+    if located_value is None and " " in name:
+        written_key, _, text_after_key = name.partition(" ")
+        return f"write a colon after the key, `{written_key}: {text_after_key.strip()}`"
+    if location[0] == "parameters" and isinstance(located_value, dict):
         return f"a parameter's name is one word: `{location[1]}.{name}.PARAMETER: {{fixed: VALUE}}`"
     return OTHER_TOOLS_KEYS.get(name.lower())
 
@@ -374,23 +374,23 @@ def list_keys_at(location: Location, model: type[TargetModel] = Target) -> list[
         annotation = inner_types[-1] if inner_types else annotation.model_fields[step].annotation
         if NoneType in get_args(annotation):
             annotation = next(kind for kind in get_args(annotation) if kind is not NoneType)
-    keys: list[str] = annotation.user_keys()
-    return keys
+    valid_keys: list[str] = annotation.user_keys()
+    return valid_keys
 
 
 def _format_problem(problem: ErrorDetails) -> str:
-    context, value = problem.get("ctx", {}), problem["input"]
+    problem_context, value = problem.get("ctx", {}), problem["input"]
     if problem["type"] == "value_error":
-        return str(context["error"])
+        return str(problem_context["error"])
     if problem["type"] == "string_pattern_mismatch":
-        is_login = context["pattern"] in (ADDRESS_PATTERN, USER_PATTERN)
+        is_login = problem_context["pattern"] in (ADDRESS_PATTERN, USER_PATTERN)
         # A password, as in `root:hunter2@web1`, must be neither shown nor logged.
         is_secret = "@" in value or (is_login and ":" in value)
         value_text = "this" if is_secret else format_value(value)
-        return f"{value_text} is not {PATTERN_DESCRIPTIONS[context['pattern']]}"
+        return f"{value_text} is not {PATTERN_DESCRIPTIONS[problem_context['pattern']]}"
     template = ERROR_TYPE_TEXTS.get(problem["type"], "{got} is not valid here")
-    bounds = {key: _write_whole_number(bound) for key, bound in context.items()}
-    return template.format(**{"got": format_value(value), **bounds})
+    written_bounds = {key: _write_whole_number(bound) for key, bound in problem_context.items()}
+    return template.format(**{"got": format_value(value), **written_bounds})
 
 
 def _write_whole_number(value: object) -> object:
@@ -441,9 +441,9 @@ def _find_number_hint(value: object) -> str | None:
     return f"write it as {number:.0f}" + (", without quotes" if isinstance(value, str) else "")
 
 
-def _find_pattern_hint(pattern: str | None, value: str) -> str | None:
-    for refused_by, value_pattern, hint in PATTERN_HINTS:
-        if refused_by == pattern and re.search(value_pattern, value):
+def _find_pattern_hint(violated_pattern: str | None, value: str) -> str | None:
+    for refusing_pattern, value_pattern, hint in PATTERN_HINTS:
+        if refusing_pattern == violated_pattern and re.search(value_pattern, value):
             return hint
     return None
 

@@ -43,8 +43,8 @@ def _set_defaults(model_class: type[BaseModel], properties: dict[str, Any]) -> N
         is_stack_key = model_class is Target and field_name in model.REQUIRED_STACK_KEYS
         if not (field.is_required() or is_stack_key) and field.default is not None:
             # `Annotated` requires at least one metadata item, so "field" is a placeholder.
-            kind: Any = Annotated[field.annotation, "field", *field.metadata]
-            adapter: TypeAdapter[Any] = TypeAdapter(kind)
+            annotated_type: Any = Annotated[field.annotation, "field", *field.metadata]
+            adapter: TypeAdapter[Any] = TypeAdapter(annotated_type)
             default = adapter.dump_python(field.default, mode="json", exclude_none=True)
             properties[key]["default"] = default
 

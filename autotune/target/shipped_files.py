@@ -36,10 +36,10 @@ def write_example(example_name: str, target_path: Path) -> Path:
     source = shipped_targets[example_name]
     programs = [path for path in source.parent.glob(f"{example_name}.*") if path != source]
     copies = {target_path: source, **{target_path.parent / path.name: path for path in programs}}
-    for copy in copies:
-        if copy.exists():
-            raise AutotuneError(f"{copy} already exists", hint="name another file with --out")
+    for copy_path in copies:
+        if copy_path.exists():
+            raise AutotuneError(f"{copy_path} already exists", hint="name another file with --out")
     target_path.parent.mkdir(parents=True, exist_ok=True)
-    for copy, path in reversed(copies.items()):
-        copy.write_bytes(path.read_bytes())
+    for copy_path, path in reversed(copies.items()):
+        copy_path.write_bytes(path.read_bytes())
     return target_path

@@ -30,20 +30,20 @@ _EXCLUDED_LOAD_KEYS = {
 def target_to_tree(target: Target) -> dict[str, Any]:
     """Return the target as in its file: quantities with units, and every default included."""
     foreign_keys = COMMAND_KEYS if target.command is None else STACK_KEYS
-    tree = target.model_dump(
+    target_tree = target.model_dump(
         mode="json", exclude_none=True, exclude=set(foreign_keys), by_alias=True
     )
-    load = tree.get("load", {})
+    load_tree = target_tree.get("load", {})
     excluded_keys = {
         excluded_key
         for key in _EXCLUDED_LOAD_KEYS
-        if load.get(key)
+        if load_tree.get(key)
         for excluded_key in _EXCLUDED_LOAD_KEYS[key]
     }
     return (
-        {**tree, "load": {k: v for k, v in load.items() if k not in excluded_keys}}
-        if load
-        else tree
+        {**target_tree, "load": {k: v for k, v in load_tree.items() if k not in excluded_keys}}
+        if load_tree
+        else target_tree
     )
 
 
@@ -53,11 +53,11 @@ def dump_yaml(target: Target) -> str:
     """
     from ruamel.yaml import YAML
 
-    yaml = YAML(typ="rt")
-    yaml.width = 10_000  # keeps each rule on one line
-    yaml.default_flow_style = None  # keeps lists and innermost mappings on one line
+    yaml_writer = YAML(typ="rt")
+    yaml_writer.width = 10_000  # keeps each rule on one line
+    yaml_writer.default_flow_style = None  # keeps lists and innermost mappings on one line
     output = StringIO()
-    yaml.dump(_quote_text(target_to_tree(target)), output)
+    yaml_writer.dump(_quote_text(target_to_tree(target)), output)
     return output.getvalue()
 
 

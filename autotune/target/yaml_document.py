@@ -132,8 +132,8 @@ class YamlDocument:
     ) -> TargetError:
         """Return an error at the position of the node at ``location``."""
         steps = tuple(location)
-        for length in range(len(steps), 0, -1):
-            if origin := self.origins.get(steps[:length]):
+        for prefix_length in range(len(steps), 0, -1):
+            if origin := self.origins.get(steps[:prefix_length]):
                 error = TargetError(f"{origin}: {message}", hint=hint)
                 error.exit_code = USAGE_EXIT_CODE
                 return error
@@ -168,15 +168,15 @@ def _format_excerpt(text: str, line: int, column: int) -> str:
     """
     nearby_lines = text.split("\n")[max(0, line - 2) : line]
     if not nearby_lines or any(
-        len(source) > MAX_SEARCHED_LENGTH or SECRET_LINE_PATTERN.search(source)
-        for source in nearby_lines
+        len(source_line) > MAX_SEARCHED_LENGTH or SECRET_LINE_PATTERN.search(source_line)
+        for source_line in nearby_lines
     ):
         return ""
     start = (
         max(0, column - MAX_EXCERPT_WIDTH // 2) if len(nearby_lines[-1]) > MAX_EXCERPT_WIDTH else 0
     )
-    source = nearby_lines[-1].expandtabs(1)[start : start + MAX_EXCERPT_WIDTH].rstrip()
-    return f"{source}\n{' ' * (column - 1 - start)}^" if source else ""
+    source_line = nearby_lines[-1].expandtabs(1)[start : start + MAX_EXCERPT_WIDTH].rstrip()
+    return f"{source_line}\n{' ' * (column - 1 - start)}^" if source_line else ""
 
 
 def load_yaml(
@@ -193,17 +193,17 @@ def load_yaml(
     is followed. Raises TargetError (file:line:column) if the file is not a mapping, and ForeignFileError.
     """
     text = read_text(path, description, start_hint, foreign=foreign)
-    tree = _TreeBuilder(path, text)
+    tree_builder = _TreeBuilder(path, text)
     try:
         node = _parse_yaml(path, text)
-        root = None if node is None else tree.build_value(node, ())
+        root_value = None if node is None else tree_builder.build_value(node, ())
     except RecursionError:
         raise _error_at_position(path, "", (1, 1), "nested too deeply for a target") from None
-    if not isinstance(root, dict):
-        content = "an empty file" if root is None else format_value(root)
-        message = f"{description} must be a mapping of settings, not {content}"
+    if not isinstance(root_value, dict):
+        root_description = "an empty file" if root_value is None else format_value(root_value)
+        message = f"{description} must be a mapping of settings, not {root_description}"
         raise _error_at_position(path, "", (1, 1), message, start_hint)
-    return YamlDocument(path, root, tree.places, text)
+    return YamlDocument(path, root_value, tree_builder.places, text)
 
 
 def _find_missing_file_hint(path: Path, start_hint: str) -> str:
@@ -261,10 +261,10 @@ def _parse_yaml(path: Path, text: str) -> Node | None:
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
     from ruamel.yaml.reader import ReaderError
 
-    depth = 0
+    nesting_depth = 0
     for bracket in re.findall(r"[][{}]", text):
-        depth = max(0, depth + (1 if bracket in "[{" else -1))
-        if depth > MAX_OPEN_BRACKETS:
+        nesting_depth = max(0, nesting_depth + (1 if bracket in "[{" else -1))
+        if nesting_depth > MAX_OPEN_BRACKETS:
             raise _error_at_position(path, "", (1, 1), "nested too deeply for a target")
     try:
         # The YAML library only parses nodes. `_TreeBuilder` converts the values of nodes and records
@@ -278,8 +278,8 @@ def _parse_yaml(path: Path, text: str) -> Node | None:
         message = f"invalid character (code {error.character})"
         raise _error_at_position(path, "", location, message, "delete it") from None
     except YAMLError as error:
-        first_line = str(error).split("\n", 1)[0]
-        raise _error_at_position(path, "", (1, 1), f"not valid YAML: {first_line}") from None
+        first_error_line = str(error).split("\n", 1)[0]
+        raise _error_at_position(path, "", (1, 1), f"not valid YAML: {first_error_line}") from None
     return node
 
 
@@ -287,21 +287,21 @@ def explain_yaml_error(error: MarkedYAMLError) -> tuple[StreamMark | None, str, 
     """Return the position of a mistake, the message and the hint."""
     problem, context = error.problem or "", error.context or ""
     position_mark = error.problem_mark or error.context_mark
-    start = error.context_mark
+    context_mark = error.context_mark
     if (
-        start
+        context_mark
         and position_mark
-        and start.line < position_mark.line
+        and context_mark.line < position_mark.line
         and any(c in context for c in REPORTED_AT_START)
     ):
-        position_mark = start
-    for pattern, text, hint in YAML_ERROR_TEXTS:
-        if match := re.search(pattern, problem):
-            groups = match.groupdict()
+        position_mark = context_mark
+    for pattern, explanation_text, hint in YAML_ERROR_TEXTS:
+        if pattern_match := re.search(pattern, problem):
+            matched_groups = pattern_match.groupdict()
             return (
                 position_mark,
-                f"not valid YAML: {text.format(**groups)}",
-                hint and hint.format(**groups),
+                f"not valid YAML: {explanation_text.format(**matched_groups)}",
+                hint and hint.format(**matched_groups),
             )
     first_line = (problem or context).split("\n", 1)[0]
     return position_mark, f"not valid YAML: {first_line}", None
@@ -311,10 +311,10 @@ def parse_scalar(text: str) -> Any:
     """Return the value of ``text`` in a target file. If ``text`` is not a single value, return it
     unchanged.
     """
-    path = Path()
+    placeholder_path = Path()
     try:
-        node = _parse_yaml(path, text)
-        value = None if node is None else _TreeBuilder(path, text).build_value(node, ())
+        node = _parse_yaml(placeholder_path, text)
+        value = None if node is None else _TreeBuilder(placeholder_path, text).build_value(node, ())
     except TargetError:
         return text
     return text if value is None or isinstance(value, dict | list) else value
@@ -337,13 +337,13 @@ class _TreeBuilder:
             raise self._build_error(node, f"too large for a target: more than {MAX_VALUES} values")
         if isinstance(node, MappingNode):
             return {
-                key: self._build_positioned_value((*location, key), key_node, item)
-                for key, (key_node, item) in self._merge_entries(node).items()
+                key: self._build_positioned_value((*location, key), key_node, item_node)
+                for key, (key_node, item_node) in self._merge_entries(node).items()
             }
         if isinstance(node, SequenceNode):
             return [
-                self._build_positioned_value((*location, index), item, item)
-                for index, item in enumerate(node.value)
+                self._build_positioned_value((*location, index), item_node, item_node)
+                for index, item_node in enumerate(node.value)
             ]
         return self._build_scalar(node)
 
@@ -356,10 +356,10 @@ class _TreeBuilder:
     def _merge_entries(self, node: MappingNode) -> dict[str, tuple[Node, Node]]:
         nodes_by_key: dict[str, tuple[Node, Node]] = {}
         merged_nodes: dict[str, tuple[Node, Node]] = {}
-        for key_node, item in node.value:
+        for key_node, value_node in node.value:
             if key_node.tag == f"{CORE_TAG_PREFIX}merge":
-                for source in self._list_merge_sources(item):
-                    merged_nodes = {**self._merge_entries(source), **merged_nodes}
+                for merge_source in self._list_merge_sources(value_node):
+                    merged_nodes = {**self._merge_entries(merge_source), **merged_nodes}
                 continue
             if isinstance(key_node.value, list):
                 message = "a key must be a word, not a list or a mapping"
@@ -370,14 +370,14 @@ class _TreeBuilder:
             if key in nodes_by_key:
                 line, _ = _find_mark_position(nodes_by_key[key][0].start_mark)
                 raise self._build_error(key_node, f"duplicate key {key!r}, first on line {line}")
-            nodes_by_key[key] = (key_node, item)
+            nodes_by_key[key] = (key_node, value_node)
         return {**merged_nodes, **nodes_by_key}
 
     def _list_merge_sources(self, node: Node) -> Iterator[MappingNode]:
         from ruamel.yaml.nodes import MappingNode, SequenceNode
 
-        for source in node.value if isinstance(node, SequenceNode) else [node]:
-            if not isinstance(source, MappingNode):
+        for merge_source in node.value if isinstance(node, SequenceNode) else [node]:
+            if not isinstance(merge_source, MappingNode):
                 message = "`<<` takes a mapping, or a list of mappings"
                 raise self._build_error(
                     node, message, "`<<: *NAME`, and `&NAME` before that mapping"
@@ -386,7 +386,7 @@ class _TreeBuilder:
             if self._merges > MAX_MERGES:
                 message = f"too large for a target: more than {MAX_MERGES} merges (`<<`)"
                 raise self._build_error(node, message)
-            yield source
+            yield merge_source
 
     def _build_scalar(self, node: Node) -> Any:
         text: str = node.value
@@ -426,8 +426,8 @@ def _parse_number(text: str, tag_name: str) -> int | float | None:
 
 def _format_end_position(preceding_text: str) -> LineColumn:
     """Return the line and column (from 1) after the text ``preceding_text``."""
-    lines = preceding_text.split("\n")
-    return len(lines), len(lines[-1]) + 1
+    preceding_lines = preceding_text.split("\n")
+    return len(preceding_lines), len(preceding_lines[-1]) + 1
 
 
 def _find_mark_position(mark: StreamMark | None) -> LineColumn:

@@ -45,10 +45,10 @@ def open_connection(host: SshHost) -> Connection:
             connection.open()
             # Send small messages immediately, and detect a dead peer within 30 s.
             connection.transport.set_keepalive(_KEEPALIVE_SECONDS)
-            sock = connection.transport.sock
-            if isinstance(sock, socket.socket):
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                sock.setsockopt(
+            transport_socket = connection.transport.sock
+            if isinstance(transport_socket, socket.socket):
+                transport_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                transport_socket.setsockopt(
                     socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(_DEAD_PEER_SECONDS * 1000)
                 )
     except BaseException:
@@ -82,8 +82,8 @@ def _translate_error(
     address = (
         f"{connection.user}@{host_keys.format_known_hosts_name(connection.host, connection.port)}"
     )
-    port = "" if connection.port in (None, 22) else f"-p {connection.port} "
-    ssh_command = f"`ssh {port}{connection.user}@{connection.host}`"
+    port_option = "" if connection.port in (None, 22) else f"-p {connection.port} "
+    ssh_command = f"`ssh {port_option}{connection.user}@{connection.host}`"
     match error:
         case PasswordRequiredException():
             return HostUnreachable(
@@ -171,14 +171,14 @@ def _build_gateway(
     """
     jump_hosts = host.jump_host or options.get("proxyjump", "none")
     if jump_hosts == "none":
-        command = options.get("proxycommand", "none")
-        return False if command == "none" else str(command)
+        proxy_command = options.get("proxycommand", "none")
+        return False if proxy_command == "none" else str(proxy_command)
     (*previous_jumps, last_jump) = jump_hosts.split(",")
-    (user, _, address) = last_jump.strip().rpartition("@")
-    (jump_address, colon, port) = address.rpartition(":")
+    (jump_user, _, last_address) = last_jump.strip().rpartition("@")
+    (jump_address, colon, port) = last_address.rpartition(":")
     if not (colon and is_uint(port) and (jump_address.endswith("]") or ":" not in jump_address)):
         (jump_address, port) = (
-            address,
+            last_address,
             "",
         )  # an IPv6 address, in which a colon does not separate a port
     jump_address = jump_address.strip("[]")
@@ -189,7 +189,7 @@ def _build_gateway(
         host,
         name=f"{host.name} (jump host {last_jump.strip()})",
         address=jump_address,
-        user=user or None,
+        user=jump_user or None,
         port=int(port) if port else None,
         jump_host=",".join(previous_jumps) or None,
     )
@@ -260,4 +260,4 @@ class _HostKeyPolicy:
     def find_authorities(self) -> list[KnownKey]:
         """Return the certificate authorities for the host, on this port or on any port."""
         all_keys = [*self.find_known_keys(), *host_keys.find_known_keys(self.principal, self.files)]
-        return [entry for entry in all_keys if entry.is_authority]
+        return [known_key for known_key in all_keys if known_key.is_authority]

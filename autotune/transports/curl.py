@@ -60,10 +60,10 @@ def _list_options(request: Request) -> Iterator[tuple[str, str | None]]:
 
 def build_arguments(request: Request) -> Argv:
     """Return the options of ``request`` as arguments."""
-    words = [
+    command_words = [
         w for name, value in _list_options(request) for w in (f"--{name}", value) if w is not None
     ]
-    return (*words, *(("--output", "/dev/null") if request.method == "HEAD" else ()))
+    return (*command_words, *(("--output", "/dev/null") if request.method == "HEAD" else ()))
 
 
 def build_config_lines(request: Request) -> list[str]:
@@ -78,8 +78,8 @@ def list_secret_options(request: Request) -> list[tuple[str, str]]:
     """Return curl's options (without dashes) and their values for headers and body, which may contain
     secrets.
     """
-    headers = [("header", f"{name}: {value}") for name, value in request.headers]
-    return headers if request.body is None else [*headers, ("data-raw", request.body)]
+    header_options = [("header", f"{name}: {value}") for name, value in request.headers]
+    return header_options if request.body is None else [*header_options, ("data-raw", request.body)]
 
 
 def format_option(name: str, value: str) -> str:
@@ -113,18 +113,18 @@ def send_request(
     )  # fmt: skip
     if not isinstance(request, str):
         argv = request.with_trusted_ca(argv)
-    config = b"" if isinstance(request, str) else _format_config(list_secret_options(request))
-    command_result = transport.run(argv, input=config, timeout=timeout + 10.0)
+    curl_config = b"" if isinstance(request, str) else _format_config(list_secret_options(request))
+    command_result = transport.run(argv, input=curl_config, timeout=timeout + 10.0)
     body, _, status_line = command_result.stdout.rpartition("\n")
-    status, _, timing_text = status_line.partition(" ")
+    status_text, _, timing_text = status_line.partition(" ")
     seconds, _, location = timing_text.partition(" ")
-    if not command_result.ok or not is_uint(status):
+    if not command_result.ok or not is_uint(status_text):
         return (
             command_result.stderr.strip() or f"curl exited with status {command_result.returncode}"
         )
     try:
         return CurlAnswer(
-            int(status), body.encode()[:_MAX_BODY_BYTES], parse_decimal(seconds), location
+            int(status_text), body.encode()[:_MAX_BODY_BYTES], parse_decimal(seconds), location
         )
     except ValueError as error:
         return f"unexpected output of curl: {error}"

@@ -113,11 +113,11 @@ def parse_facts(output: str, *, units: bool = False) -> HostFacts | None:
     )
 
 
-def _parse_cpu_quotas(rows: list[list[str]]) -> Iterator[float]:
+def _parse_cpu_quotas(output_rows: list[list[str]]) -> Iterator[float]:
     """Yield the number of CPUs that each control group may use: quota divided by period
     (cgroups(7)).
     """
-    for row in rows:
+    for row in output_rows:
         match row:
             case ["cpu.max" | "cpu.cfs", quota, period] if _is_positive(quota) and _is_positive(
                 period
@@ -125,11 +125,11 @@ def _parse_cpu_quotas(rows: list[list[str]]) -> Iterator[float]:
                 yield int(quota) / int(period)
 
 
-def _parse_memory_limits(rows: list[list[str]]) -> Iterator[int]:
+def _parse_memory_limits(output_rows: list[list[str]]) -> Iterator[int]:
     """Yield the memory limit of each control group in bytes. Without a limit, cgroup version 1
     prints the largest possible value.
     """
-    for row in rows:
+    for row in output_rows:
         match row:
             case ["memory.max" | "memory.limit", limit] if _is_positive(limit):
                 yield int(limit)
@@ -174,8 +174,8 @@ class KernelValues:
 
 def read_kernel_values(transport: Transport, keys: Iterable[str]) -> KernelValues:
     """Return the values of the kernel settings ``keys``, read as root if the account may use sudo."""
-    paths = (f"{_SYSCTL_ROOT}{key.replace('.', '/')}" for key in keys)
-    script = f"set -- {shlex.join(paths)}\n{_KERNEL_SCRIPT}".encode()
+    sysctl_paths = (f"{_SYSCTL_ROOT}{kernel_key.replace('.', '/')}" for kernel_key in keys)
+    script = f"set -- {shlex.join(sysctl_paths)}\n{_KERNEL_SCRIPT}".encode()
     root_result = transport.run(["sh"], input=script, sudo=True)
     shell_result = root_result if root_result.ok else transport.run(["sh"], input=script)
     return parse_kernel_values(shell_result.stdout)
@@ -185,11 +185,11 @@ def parse_kernel_values(output: str) -> KernelValues:
     """Return the kernel values in the output of a host's commands."""
     settings = KernelValues()
     for line in split_lines(output):
-        state, _, rest = line.partition(" ")
-        path, _, value = rest.partition(" ")
-        key = path.removeprefix(_SYSCTL_ROOT).replace("/", ".")
-        if state in ("writable", "fixed"):
-            settings.values[key] = " ".join(value.split())
-        if state in _STATE_REASONS:
-            settings.unsettable[key] = _STATE_REASONS[state]
+        setting_state, _, path_and_value = line.partition(" ")
+        sysctl_path, _, value = path_and_value.partition(" ")
+        kernel_key = sysctl_path.removeprefix(_SYSCTL_ROOT).replace("/", ".")
+        if setting_state in ("writable", "fixed"):
+            settings.values[kernel_key] = " ".join(value.split())
+        if setting_state in _STATE_REASONS:
+            settings.unsettable[kernel_key] = _STATE_REASONS[setting_state]
     return settings

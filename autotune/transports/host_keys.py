@@ -172,9 +172,9 @@ def _matches_address(name_field: str, address: str) -> bool:
     if name_field.startswith("|1|"):
         return _matches_hash(name_field, address)
     # Only * and ? are special in known_hosts; fnmatch would read [host] as a set of characters.
-    patterns = name_field.lower().replace("[", "[[]").split(",")
+    name_patterns = name_field.lower().replace("[", "[[]").split(",")
     matching_patterns = [
-        p for p in patterns if fnmatch.fnmatchcase(address.lower(), p.removeprefix("!"))
+        p for p in name_patterns if fnmatch.fnmatchcase(address.lower(), p.removeprefix("!"))
     ]
     return bool(matching_patterns) and not any(
         pattern.startswith("!") for pattern in matching_patterns
@@ -235,8 +235,8 @@ class HostCertificate:
         if algorithm == _FORBIDDEN_SIGNATURE:
             return False
         try:
-            authority = PKey.from_type_string(self.authority.kind, self.authority.blob)
-            return bool(authority.verify_ssh_sig(self.signed_bytes, Message(self.signature)))
+            authority_key = PKey.from_type_string(self.authority.kind, self.authority.blob)
+            return bool(authority_key.verify_ssh_sig(self.signed_bytes, Message(self.signature)))
         except (SSHException, ValueError):  # the signature has an unexpected type or length
             return False
 
@@ -250,40 +250,40 @@ def parse_certificate(blob: bytes) -> HostCertificate | None:
 
 
 def _parse_certificate_fields(blob: bytes) -> HostCertificate | None:
-    message = Message(blob)
-    kind = message.get_text()
-    if not kind.endswith(CERTIFICATE_SUFFIX):
+    certificate_message = Message(blob)
+    certificate_kind = certificate_message.get_text()
+    if not certificate_kind.endswith(CERTIFICATE_SUFFIX):
         return None
-    message.get_string()  # nonce
-    plain_kind = kind.removesuffix(CERTIFICATE_SUFFIX)
+    certificate_message.get_string()  # nonce
+    key_kind = certificate_kind.removesuffix(CERTIFICATE_SUFFIX)
     # Skip the strings that follow the key type in a public key.
     for _ in range(
-        2 if plain_kind.startswith("ecdsa-") else {"ssh-ed25519": 1, "ssh-rsa": 2}[plain_kind]
+        2 if key_kind.startswith("ecdsa-") else {"ssh-ed25519": 1, "ssh-rsa": 2}[key_kind]
     ):
-        message.get_string()
-    message.get_int64()  # serial number
-    role = message.get_int()
-    name = message.get_text()
-    names, principals = Message(message.get_string()), []
-    while names.get_remainder():
-        principals.append(names.get_text())
-    valid_after, valid_before = message.get_int64(), message.get_int64()
-    critical_options = message.get_string()
-    message.get_string()  # extensions; none are defined for host certificates
-    message.get_string()  # reserved
-    authority = message.get_string()
-    signed_bytes, signature = message.get_so_far(), message.get_string()
+        certificate_message.get_string()
+    certificate_message.get_int64()  # serial number
+    role = certificate_message.get_int()
+    certificate_name = certificate_message.get_text()
+    principals_message, principals = Message(certificate_message.get_string()), []
+    while principals_message.get_remainder():
+        principals.append(principals_message.get_text())
+    valid_after, valid_before = certificate_message.get_int64(), certificate_message.get_int64()
+    critical_options = certificate_message.get_string()
+    certificate_message.get_string()  # extensions; none are defined for host certificates
+    certificate_message.get_string()  # reserved
+    authority_blob = certificate_message.get_string()
+    signed_bytes, signature = certificate_message.get_so_far(), certificate_message.get_string()
     # The library pads a truncated certificate.
     if len(signed_bytes) + 4 + len(signature) != len(blob):
         return None
     return HostCertificate(
         role,
-        name,
+        certificate_name,
         tuple(principals),
         valid_after,
         valid_before,
         critical_options,
-        HostKey.from_blob(authority),
+        HostKey.from_blob(authority_blob),
         signed_bytes,
         signature,
     )

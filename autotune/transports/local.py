@@ -61,14 +61,14 @@ class LocalTransport:
             return CommandResult(tuple(argv), status, "", f"{error.filename}: {error.strerror}")
         try:
             with wait_notices.command(self.name, argv, timeout):
-                out, err = process.communicate(input, timeout=timeout)
+                out, stderr_bytes = process.communicate(input, timeout=timeout)
         except subprocess.TimeoutExpired:
             _kill_session(process)
             raise HostUnreachable(f"{words[0]} did not finish within {timeout:g} s") from None
         except BaseException:
             _kill_session(process)
             raise
-        out_text, err_text = out.decode(errors="replace"), err.decode(errors="replace")
+        out_text, err_text = out.decode(errors="replace"), stderr_bytes.decode(errors="replace")
         return CommandResult(tuple(argv), process.returncode, out_text, err_text)
 
     def put(self, content: bytes, path: str, *, mode: int = 0o644, sudo: bool = False) -> None:
@@ -76,12 +76,12 @@ class LocalTransport:
 
         Raises AutotuneError if this account may not write to the file, or if the disk is full.
         """
-        target = Path(path)
+        target_path = Path(path)
         if sudo and os.geteuid() != 0:
-            self._put_as_root(content, target, mode)
+            self._put_as_root(content, target_path, mode)
             return
         try:
-            durable_files.write_file(target, content, mode, keep_owner=True)
+            durable_files.write_file(target_path, content, mode, keep_owner=True)
         except OSError as error:
             raise AutotuneError(f"{path} cannot be written: {error.strerror}") from error
 

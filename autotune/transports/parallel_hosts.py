@@ -77,22 +77,22 @@ def _defer_signals() -> Iterator[list[int]]:
     In other threads than the main thread, no signals are deferred.
     """
     pending_signals: list[int] = []
-    handlers = {}
+    handler_by_signal = {}
     if threading.current_thread() is threading.main_thread():
-        handlers = {
+        handler_by_signal = {
             signal_number: signal.getsignal(signal_number) for signal_number in STOP_SIGNALS
         }
-        handlers = {
+        handler_by_signal = {
             signal_number: old_handler
-            for signal_number, old_handler in handlers.items()
+            for signal_number, old_handler in handler_by_signal.items()
             if callable(old_handler)
         }
-    for signal_number in handlers:
+    for signal_number in handler_by_signal:
         signal.signal(signal_number, lambda signal_number, _: pending_signals.append(signal_number))
     try:
         yield pending_signals
     finally:
-        for signal_number, old_handler in handlers.items():
+        for signal_number, old_handler in handler_by_signal.items():
             signal.signal(signal_number, old_handler)
     if pending_signals:
         signal.raise_signal(pending_signals[0])

@@ -46,13 +46,13 @@ def build_shell_script(
         if not _VARIABLE_PATTERN.fullmatch(name):
             raise AutotuneError(f"{name!r} is not a valid name of an environment variable")
     variables = [f"{name}={value}" for name, value in (env or {}).items()]
-    environment = ["env", *variables] if variables else []
-    words = [*(["sudo", "-n", "--"] if sudo else []), *environment, *argv]
-    if not argv or any("\0" in word for word in (*words, cwd or "")):
+    environment_words = ["env", *variables] if variables else []
+    command_words = [*(["sudo", "-n", "--"] if sudo else []), *environment_words, *argv]
+    if not argv or any("\0" in word for word in (*command_words, cwd or "")):
         raise AutotuneError(f"invalid command: {list(argv)!r}")
-    timeout_words = ["timeout", "-s", "KILL", "--", f"{max(timeout, 0.001):.3f}", *words]
-    change_directory = f"cd -- {shlex.quote(cwd)} && " if cwd is not None else ""
-    return change_directory + " ".join(map(shlex.quote, timeout_words))
+    timeout_words = ["timeout", "-s", "KILL", "--", f"{max(timeout, 0.001):.3f}", *command_words]
+    directory_command = f"cd -- {shlex.quote(cwd)} && " if cwd is not None else ""
+    return directory_command + " ".join(map(shlex.quote, timeout_words))
 
 
 def encode_word(text: str) -> str:
@@ -101,16 +101,16 @@ class MarkedStream:
         elif self.started:
             self._find_end_mark(piece)
 
-    def _find_start_mark(self, piece: bytes) -> bytes:
-        before, mark, output_after_mark = (bytes(self.before) + piece).partition(self._start)
+    def _find_start_mark(self, output_piece: bytes) -> bytes:
+        before, mark, output_after_mark = (bytes(self.before) + output_piece).partition(self._start)
         self.started = bool(mark)
         # Limit memory use, because a profile may print endlessly.
         self.before[:] = before[-_MAX_PREAMBLE_BYTES:]
         return output_after_mark
 
-    def _find_end_mark(self, piece: bytes) -> None:
+    def _find_end_mark(self, output_piece: bytes) -> None:
         search_start = max(0, len(self.output) - len(self._end))
-        self.output += piece
+        self.output += output_piece
         end_position = self.output.find(self._end, search_start)
         if end_position >= 0:
             self.ended = True

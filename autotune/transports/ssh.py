@@ -93,22 +93,22 @@ class CommandExchange:
             self.channel.shutdown_write()
         self.channel.setblocking(0)
         # After the login shell's exit: the start of the silence, and the number of checks without output.
-        silent_since, idle_polls = math.inf, 0
+        silence_start, idle_polls = math.inf, 0
         while not self._is_complete() and not self._is_drained():
-            now, ended = time.monotonic(), self.channel.exit_status_ready()
+            now, has_exited = time.monotonic(), self.channel.exit_status_ready()
             if now > self.deadline:
-                if not ended:
+                if not has_exited:
                     raise TimeoutError
                 break  # a background process may keep writing
             if self._transfer_available():
-                silent_since, idle_polls = math.inf, 0
+                silence_start, idle_polls = math.inf, 0
                 if len(self.stdout.output) + len(self.stderr.output) > _MAX_OUTPUT_BYTES:
                     raise OutputTooLong
                 continue
-            if ended:
+            if has_exited:
                 # A background process may also keep the output open without writing.
-                silent_since, idle_polls = min(silent_since, now), idle_polls + 1
-                if now > silent_since + _LINGER_SECONDS and idle_polls >= _MIN_IDLE_POLLS:
+                silence_start, idle_polls = min(silence_start, now), idle_polls + 1
+                if now > silence_start + _LINGER_SECONDS and idle_polls >= _MIN_IDLE_POLLS:
                     break
             # The descriptor does not signal when more input can be sent, so check again soon.
             pause = min(
@@ -160,16 +160,16 @@ class CommandExchange:
 
     def _send_input(self) -> bool:
         try:
-            count = self.channel.send(self._unsent[:_CHUNK_BYTES])
+            sent_byte_count = self.channel.send(self._unsent[:_CHUNK_BYTES])
         except TimeoutError:
             return False
         except OSError:  # the command has exited or closed its input, so the rest is not needed
             self._unsent = self._unsent[:0]
             return False
-        self._unsent = self._unsent[count:]
+        self._unsent = self._unsent[sent_byte_count:]
         if not self._unsent:
             self.channel.shutdown_write()
-        return bool(count > 0)
+        return bool(sent_byte_count > 0)
 
 
 class LoginShellFailed(HostUnreachable):
@@ -225,9 +225,9 @@ class SshTransport:
     ) -> CommandResult:
         """Run a command, and kill it after ``timeout`` seconds unless sudo runs it as another user."""
         with wait_notices.command(self.name, argv, timeout):
-            is_other_account = sudo and not self._is_root()
+            uses_other_account = sudo and not self._is_root()
             script = build_shell_script(
-                argv, timeout=timeout, sudo=is_other_account, cwd=cwd, env=env
+                argv, timeout=timeout, sudo=uses_other_account, cwd=cwd, env=env
             )
             return self._run(script, argv[0], input, timeout).decode(argv)
 
@@ -274,20 +274,20 @@ class SshTransport:
                 return self._run(script, argv[0], content, _TRANSFER_SECONDS)
 
     def _run(self, script: str, command: str, content: bytes | None, timeout: float) -> _RawResult:
-        start, marks = time.monotonic(), OutputMarks()
+        start_time, output_marks = time.monotonic(), OutputMarks()
         with self._session_slots, self._open_channel(timeout) as channel:
             exchange = CommandExchange(
-                channel, content or b"", start + timeout + _FINAL_STATUS_SECONDS, marks
+                channel, content or b"", start_time + timeout + _FINAL_STATUS_SECONDS, output_marks
             )
             channel.settimeout(timeout)
             try:
-                channel.exec_command(marks.build_line(script))
+                channel.exec_command(output_marks.build_line(script))
             except (SSHException, EOFError, OSError):
                 raise self._build_connection_lost_error(command) from None
             try:
-                status = exchange.finish()
+                exit_status = exchange.finish()
             except TimeoutError:
-                status = _KILLED_STATUS
+                exit_status = _KILLED_STATUS
             except OutputTooLong:
                 raise HostUnreachable(
                     f"{self.name}: {command} printed more than {_MAX_OUTPUT_MEGABYTES} MB",
@@ -295,12 +295,12 @@ class SshTransport:
                 ) from None
             except (SSHException, EOFError, OSError):
                 raise self._build_connection_lost_error(command) from None
-        timed_out = status == _KILLED_STATUS and time.monotonic() - start >= timeout
+        timed_out = exit_status == _KILLED_STATUS and time.monotonic() - start_time >= timeout
         if not exchange.stdout.started:
             raise self._build_login_shell_error(command, exchange, timeout if timed_out else None)
         if timed_out:
             raise HostUnreachable(f"{self.name}: {command} did not finish within {timeout:g} s")
-        return _RawResult(status, bytes(exchange.stdout.output), bytes(exchange.stderr.output))
+        return _RawResult(exit_status, bytes(exchange.stdout.output), bytes(exchange.stderr.output))
 
     def _build_login_shell_error(
         self, command: str, exchange: CommandExchange, waited_seconds: float | None
@@ -311,9 +311,9 @@ class SshTransport:
         connection = self._get_live_connection()
         printed_text = (bytes(exchange.stderr.before) or bytes(exchange.stdout.before)).strip()
         printed_tail = printed_text.decode(errors="replace")[-300:]
-        within = f" within {waited_seconds:g} s" if waited_seconds is not None else ""
+        time_text = f" within {waited_seconds:g} s" if waited_seconds is not None else ""
         return LoginShellFailed(
-            f"{self.name}: the login shell of {connection.user} did not run {command}{within}"
+            f"{self.name}: the login shell of {connection.user} did not run {command}{time_text}"
             + (f": it printed {printed_tail!r}" if printed_tail else ""),
             hint=f"`ssh {connection.user}@{connection.host} echo ok` must print ok; the account needs a "
             "shell and a profile without `exit` or a prompt",
@@ -392,6 +392,6 @@ class SshTransport:
     def _build_file_error(self, action: str, command_result: CommandResult) -> AutotuneError:
         hint = None
         if command_result.stderr.startswith("sudo:"):
-            account = self._get_live_connection().user
-            hint = f"allow {account} to run it with `sudo -n` on {self.name}, or log in as root"
+            login_user = self._get_live_connection().user
+            hint = f"allow {login_user} to run it with `sudo -n` on {self.name}, or log in as root"
         return AutotuneError(f"{self.name}: {action}: {command_result.error_text}", hint=hint)

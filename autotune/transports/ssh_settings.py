@@ -44,16 +44,16 @@ def read_ssh_settings(host: SshHost) -> Config:
     setting_lines = [
         line.split(" ", 1) for line in split_lines(_print_settings(host)) if " " in line
     ]
-    settings = [
+    used_settings = [
         (key, value)
         for key, value in setting_lines
         if key in _USED_KEYS and (key, value) not in _UNSET_VALUES
     ]
-    identity_files = [value for key, value in settings if key == "identityfile"]
+    identity_files = [value for key, value in used_settings if key == "identityfile"]
     # Omit the default keys, so that the agent's keys come first.
     if len(identity_files) > 1 and _DEFAULT_IDENTITIES.issuperset(identity_files):
-        settings = [(key, value) for key, value in settings if key != "identityfile"]
-    config_text = "Host *\n" + "".join(f"    {key} {value}\n" for key, value in settings)
+        used_settings = [(key, value) for key, value in used_settings if key != "identityfile"]
+    config_text = "Host *\n" + "".join(f"    {key} {value}\n" for key, value in used_settings)
     return Config(ssh_config=SSHConfig.from_text(config_text))
 
 
@@ -80,13 +80,13 @@ def _read_without_ssh(host: SshHost) -> Config:
 
 
 def _print_settings(host: SshHost) -> str:
-    words = ["ssh", "-G"]
-    words += ["-F", host.config_file] if host.config_file is not None else []
-    words += ["-l", host.user] if host.user is not None else []
-    words += ["-p", str(host.port)] if host.port is not None else []
+    command_words = ["ssh", "-G"]
+    command_words += ["-F", host.config_file] if host.config_file is not None else []
+    command_words += ["-l", host.user] if host.user is not None else []
+    command_words += ["-p", str(host.port)] if host.port is not None else []
     try:
         command_result = subprocess.run(
-            [*words, "--", host.address],
+            [*command_words, "--", host.address],
             capture_output=True,
             timeout=_TIMEOUT_SECONDS,
             check=False,
@@ -94,7 +94,7 @@ def _print_settings(host: SshHost) -> str:
         )
     except subprocess.TimeoutExpired:
         raise HostUnreachable(
-            f"{host.name}: `{' '.join(words)} {host.address}` did not finish within "
+            f"{host.name}: `{' '.join(command_words)} {host.address}` did not finish within "
             f"{_TIMEOUT_SECONDS:g} s",
             hint="check Match exec and CanonicalizeHostname in the SSH configuration",
         ) from None
@@ -102,6 +102,6 @@ def _print_settings(host: SshHost) -> str:
         ssh_message = command_result.stderr.decode(errors="replace").strip()[:400]
         raise HostUnreachable(
             f"{host.name}: invalid SSH configuration ({ssh_message})",
-            hint=f"`{' '.join(words)} {host.address}` shows the error",
+            hint=f"`{' '.join(command_words)} {host.address}` shows the error",
         )
     return command_result.stdout.decode(errors="replace")

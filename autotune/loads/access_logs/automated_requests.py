@@ -77,10 +77,10 @@ class RegularRequests:
         """Keep a request if it may be a health check, and return true if it was kept."""
         if request.agent or (request.agent is None and request.protocol != b"1.0"):
             return False
-        key = find_client(request.head), page
-        if key not in self.series and len(self.series) >= _MAX_SERIES:
+        series_key = find_client(request.head), page
+        if series_key not in self.series and len(self.series) >= _MAX_SERIES:
             return False
-        series = self.series.setdefault(key, _RequestSeries())
+        series = self.series.setdefault(series_key, _RequestSeries())
         series.count += 1
         if len(series.times) < _MAX_TIMES and (seconds := parse_time(request.time)) is not None:
             series.times.append(seconds)
@@ -90,13 +90,13 @@ class RegularRequests:
         """Return the number of kept requests that are health checks, and the counts of all other
         kept requests by page.
         """
-        check_count, pages = 0, dict[bytes, int]()
+        health_check_count, pages = 0, dict[bytes, int]()
         for (_, page), series in self.series.items():
             if is_regular(series.times):
-                check_count += series.count
+                health_check_count += series.count
             else:
                 pages[page] = pages.get(page, 0) + series.count
-        return check_count, pages
+        return health_check_count, pages
 
 
 def is_regular(times: list[float]) -> bool:
@@ -107,10 +107,10 @@ def is_regular(times: list[float]) -> bool:
     if len(times) < _MIN_TIMES:
         return False
     sorted_times = sorted(times)
-    for checkers in range(1, _MAX_CHECKERS + 1):
+    for checker_count in range(1, _MAX_CHECKERS + 1):
         intervals = [
-            sorted_times[i + checkers] - sorted_times[i]
-            for i in range(len(sorted_times) - checkers)
+            sorted_times[i + checker_count] - sorted_times[i]
+            for i in range(len(sorted_times) - checker_count)
         ]
         typical_interval = median(intervals)
         tolerance = 1 + 0.1 * typical_interval if typical_interval >= 5 else 0.1
@@ -128,7 +128,7 @@ def _is_spread_out(sorted_times: list[float]) -> bool:
     """True if at most half of the requests have the same time as the previous request; bursts are
     not health checks.
     """
-    repeated_count = sum(later == earlier for earlier, later in pairwise(sorted_times))
+    repeated_count = sum(later == earlier_time for earlier_time, later in pairwise(sorted_times))
     return repeated_count <= len(sorted_times) / 2
 
 

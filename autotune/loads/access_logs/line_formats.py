@@ -86,8 +86,8 @@ def _parse_plain_line(line: bytes) -> LoggedRequest | None:
     quoted_parts = line.split(b'"', 6)
     if len(quoted_parts) != 7 or quoted_parts[4] != b" " or b"\\" in line:
         return None
-    prefix, request, status_part, _, _, agent, _ = quoted_parts
-    head, bracket, time = prefix.rpartition(b"[")
+    text_before_request, request, status_part, _, _, agent, _ = quoted_parts
+    head, bracket, time = text_before_request.rpartition(b"[")
     status, is_plain = (
         status_part[1:4],
         b"[" not in head and head[-1:] == b" " and time[-2:] == b"] ",
@@ -138,9 +138,9 @@ def escape_path(path: bytes) -> bytes:
         return path
     if not path.startswith(b"/"):
         return b""
-    unescaped = _ESCAPED_BYTE_PATTERN.sub(rb"%\1", path)
-    unescaped = unescaped.replace(b'\\"', b"%22").replace(b"\\\\", b"%5C")
-    return _UNSAFE_BYTE_PATTERN.sub(lambda byte: b"%%%02X" % ord(byte[0]), unescaped)
+    escaped_path = _ESCAPED_BYTE_PATTERN.sub(rb"%\1", path)
+    escaped_path = escaped_path.replace(b'\\"', b"%22").replace(b"\\\\", b"%5C")
+    return _UNSAFE_BYTE_PATTERN.sub(lambda byte: b"%%%02X" % ord(byte[0]), escaped_path)
 
 
 # Possible keys of each field in the JSON of servers, proxies and log collectors. nginx and
@@ -225,11 +225,11 @@ def _parse_json_line(line: bytes, *, is_wrapped: bool = False) -> LoggedRequest 
 
 def _find_agent(record: Mapping[str, Any]) -> bytes | None:
     """Return the user agent: empty if the client sent none, ``None`` if the log records none."""
-    for keys in _JSON_FIELDS["agent"]:
-        parent = _find_nested_value(record, keys[:-1])
+    for key_path in _JSON_FIELDS["agent"]:
+        parent = _find_nested_value(record, key_path[:-1])
         # If a record contains all headers but no user agent, the client sent none.
-        if isinstance(parent, dict) and (keys[-1] in parent or "headers" in keys):
-            agent_value = parent.get(keys[-1])
+        if isinstance(parent, dict) and (key_path[-1] in parent or "headers" in key_path):
+            agent_value = parent.get(key_path[-1])
             if isinstance(agent_value, dict):
                 continue
             agent = _encode_scalar(agent_value)[:_MAX_AGENT_LENGTH]
@@ -239,15 +239,15 @@ def _find_agent(record: Mapping[str, Any]) -> bytes | None:
 
 def _find_field(record: Mapping[str, Any], field_name: str) -> bytes:
     """Return the first scalar value under the known JSON keys of a field, or empty bytes."""
-    for keys in _JSON_FIELDS[field_name]:
-        if scalar := _encode_scalar(_find_nested_value(record, keys)):
+    for key_path in _JSON_FIELDS[field_name]:
+        if scalar := _encode_scalar(_find_nested_value(record, key_path)):
             return scalar
     return b""
 
 
-def _find_nested_value(record: Any, keys: tuple[str, ...]) -> Any:
-    for key in keys:
-        record = record.get(key) if isinstance(record, dict) else None
+def _find_nested_value(record: Any, key_path: tuple[str, ...]) -> Any:
+    for record_key in key_path:
+        record = record.get(record_key) if isinstance(record, dict) else None
     return record
 
 

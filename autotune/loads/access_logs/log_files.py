@@ -97,9 +97,9 @@ def _decompress(path: Path, raw_stream: BufferedReader[Any]) -> _Stream:
             f"cannot read {log_name}: it is compressed with Zstandard",
             hint="decompress it: `zstdcat LOG | autotune workload from-log -`",
         )
-    for prefix, decompress in _DECOMPRESSORS.items():
-        if magic.startswith(prefix):
-            return decompress(raw_stream)
+    for magic_prefix, decompressor in _DECOMPRESSORS.items():
+        if magic.startswith(magic_prefix):
+            return decompressor(raw_stream)
     return raw_stream
 
 
@@ -107,16 +107,16 @@ def _split_blocks(stream: _Stream) -> Iterator[list[bytes]]:
     """Yield the lines of a stream, as one list per block. The rest of an overlong line is skipped."""
     unfinished_line, is_overlong = b"", False
     while block := stream.read(_BLOCK_BYTES):
-        *lines, remainder = (unfinished_line + block).split(b"\n")
+        *lines, line_remainder = (unfinished_line + block).split(b"\n")
         if is_overlong and lines:  # the rest of a line whose start was already yielded
             del lines[0]
             is_overlong = False
         elif is_overlong:
-            remainder = b""
-        if len(remainder) > MAX_LINE_BYTES:
-            lines.append(remainder)
-            remainder, is_overlong = b"", True
-        unfinished_line = remainder
+            line_remainder = b""
+        if len(line_remainder) > MAX_LINE_BYTES:
+            lines.append(line_remainder)
+            line_remainder, is_overlong = b"", True
+        unfinished_line = line_remainder
         yield [_truncate_line(line) if len(line) > MAX_LINE_BYTES else line for line in lines]
     if unfinished_line and not is_overlong:
         yield [_truncate_line(unfinished_line)]

@@ -63,9 +63,9 @@ class PageSample:
             represented_counts = {page: self.weigh(page) for page in chosen_pages}
         self.counts = {page: self.counts[page] for page in chosen_pages}
         # Weights are scaled to the known total, because the sum of the weights is an estimate.
-        scale = (total_count - sum(self.counts.values())) / sum(represented_counts.values())
+        count_scale = (total_count - sum(self.counts.values())) / sum(represented_counts.values())
         self.represented = {
-            page: number * scale for page, number in represented_counts.items() if number
+            page: number * count_scale for page, number in represented_counts.items() if number
         }
         self.held_bytes = sum(map(len, chosen_pages))
 

@@ -77,9 +77,9 @@ class RecordedRequests:
     def limit_pages(self, max_requests: int, max_bytes: int = MAX_TARGET_BYTES) -> None:
         """Drop pages until a `requests:` file of the pages does not exceed the two limits."""
         self.pages.reduce(max_requests)
-        while (size := len(self.format_request_file(()))) > max_bytes - _COMMENT_BYTES:
-            share = (max_bytes - _COMMENT_BYTES) / size
-            self.pages.reduce(max(1, int(len(self.pages.counts) * share * 0.95)))
+        while (file_size := len(self.format_request_file(()))) > max_bytes - _COMMENT_BYTES:
+            kept_share = (max_bytes - _COMMENT_BYTES) / file_size
+            self.pages.reduce(max(1, int(len(self.pages.counts) * kept_share * 0.95)))
 
     def format_request_file(self, logs: Sequence[str]) -> str:
         """Return the text of a `requests:` file."""
@@ -92,8 +92,8 @@ class RecordedRequests:
             "requests:",
         ]
         for (method, path), weight in requests.items():
-            method_key = "" if method == "GET" else f"method: {method}, "
-            lines.append(f"  - {{{method_key}path: {_quote_for_yaml(path)}, weight: {weight}}}")
+            method_entry = "" if method == "GET" else f"method: {method}, "
+            lines.append(f"  - {{{method_entry}path: {_quote_for_yaml(path)}, weight: {weight}}}")
         return "\n".join(lines) + "\n"
 
     def describe_sample(self) -> Iterator[str]:
@@ -107,8 +107,8 @@ class RecordedRequests:
 
     def describe_skipped(self) -> Iterator[str]:
         """Yield one line for each reason why requests were skipped, the most frequent reason first."""
-        for reason, count in self.skipped.most_common():
-            yield f"{count} × {reason}"
+        for skip_reason, skipped_count in self.skipped.most_common():
+            yield f"{skipped_count} × {skip_reason}"
 
 
 @dataclass(frozen=True)
@@ -125,8 +125,8 @@ class RequestFilter:
     def explain_skip(self, request: LoggedRequest) -> str:
         """Return why a request is not used, or an empty string if it is used."""
         if self.exclude:
-            for pattern, expression in _compile_patterns(self.exclude):
-                if _matches_request(expression, request):
+            for pattern, compiled_pattern in _compile_patterns(self.exclude):
+                if _matches_request(compiled_pattern, request):
                     return describe_exclusion(pattern)
         return (
             (request.agent and find_automation(request.agent))
@@ -188,11 +188,11 @@ def record_requests(
         page = request.method + b" " + request.path
         if not regular_requests.keep(request, page):
             recorded_requests.add(page)
-    check_count, pages = regular_requests.split()
-    if check_count:
-        recorded_requests.skipped[HEALTH_CHECK] += check_count
-    for page, count in pages.items():
-        recorded_requests.add(page, count)
+    health_check_count, pages = regular_requests.split()
+    if health_check_count:
+        recorded_requests.skipped[HEALTH_CHECK] += health_check_count
+    for page, request_count in pages.items():
+        recorded_requests.add(page, request_count)
     recorded_requests.limit_pages(max_requests)
     return recorded_requests
 
@@ -209,9 +209,9 @@ def _compile_patterns(patterns: tuple[str, ...]) -> tuple[tuple[str, re.Pattern[
     return tuple((pattern, re.compile(translate(pattern).encode())) for pattern in patterns)
 
 
-def _matches_request(expression: re.Pattern[bytes], request: LoggedRequest) -> bool:
-    matched_texts = (request.path, find_client(request.head), request.agent or b"")
-    return any(expression.match(text) for text in matched_texts)
+def _matches_request(compiled_pattern: re.Pattern[bytes], request: LoggedRequest) -> bool:
+    request_texts = (request.path, find_client(request.head), request.agent or b"")
+    return any(compiled_pattern.match(text) for text in request_texts)
 
 
 def _split_page(page: bytes) -> tuple[str, str]:
@@ -228,23 +228,23 @@ def _mask_page(page: bytes) -> bytes:
 def _quote_for_yaml(path: str) -> str:
     """Quote a path. Unpaired or numerous brackets are escaped, because YAML readers limit them."""
     is_paired = all(path.count(a) == path.count(b) <= _MAX_BRACKET_PAIRS for a, b in ("[]", "{}"))
-    escaped = re.sub(r"[][{}]", lambda bracket: f"\\u{ord(bracket[0]):04x}", json.dumps(path))
-    return json.dumps(path) if is_paired else escaped
+    escaped_path = re.sub(r"[][{}]", lambda bracket: f"\\u{ord(bracket[0]):04x}", json.dumps(path))
+    return json.dumps(path) if is_paired else escaped_path
 
 
 def mask_secrets(path: str) -> str:
     """Return the path with ``MASK_TEXT`` in place of each component that looks like a secret."""
     components = _SEPARATOR_PATTERN.split(path)
-    for index, word in enumerate(components):
+    for index, component in enumerate(components):
         name = components[index - 2] if index >= 2 and components[index - 1] == "=" else ""
-        if word and not is_uint(word) and _is_secret(name, word):
+        if component and not is_uint(component) and _is_secret(name, component):
             components[index] = MASK_TEXT
     return "".join(components)
 
 
 @lru_cache(maxsize=1 << 12)
-def _is_secret(name: str, word: str) -> bool:
-    assignment_text = f"{name}={word}" if name else word
+def _is_secret(name: str, component: str) -> bool:
+    assignment_text = f"{name}={component}" if name else component
     return may_contain_secret(assignment_text) and (
-        is_secret_assignment(name, word) or bool(find_secrets(assignment_text))
+        is_secret_assignment(name, component) or bool(find_secrets(assignment_text))
     )

@@ -73,13 +73,13 @@ class CapacityModel:
         """Return the predicted mean at ``points``. The points in ``measured_rows`` were measured, and
         each of these points is predicted from the other trials only.
         """
-        mean, _ = self.predict(points)
-        mean[measured_rows] = (
+        mean_log_capacities, _ = self.predict(points)
+        mean_log_capacities[measured_rows] = (
             self.process.values
             + self.process.level
             - self.process.compute_leave_one_out_errors()[0]
         )
-        return mean
+        return mean_log_capacities
 
 
 @dataclass(frozen=True)
@@ -269,10 +269,10 @@ def _select_parts(
     A part whose measured capacity is too low makes the predictions worse, and is left out.
     """
     selected_rows = list(range(len(left_out_peaks)))
-    error, sharpness = _select_sharpness(left_out_peaks, log_peaks, best_log_peak)
+    smallest_error, sharpness = _select_sharpness(left_out_peaks, log_peaks, best_log_peak)
     while len(selected_rows) > MIN_MODELLED_INSTANCES:
         smaller_sets = [
-            [row for row in selected_rows if row != omitted] for omitted in selected_rows
+            [row for row in selected_rows if row != omitted_row] for omitted_row in selected_rows
         ]
         scored_sets = [
             (
@@ -281,9 +281,9 @@ def _select_parts(
             )
             for remaining_rows in smaller_sets
         ]
-        if min(scored_sets)[0] > 0.95 * error:
+        if min(scored_sets)[0] > 0.95 * smallest_error:
             break
-        error, sharpness, selected_rows = min(scored_sets)
+        smallest_error, sharpness, selected_rows = min(scored_sets)
     return sharpness, selected_rows
 
 
@@ -335,22 +335,22 @@ def _infer_capacities(
     part's share in the minimum. The uncertainty of the other parts increases the variance, which is
     infinite for parts that did not limit the peak.
     """
-    means, own_sds = (
+    mean_log_capacities, own_sds = (
         np.array(predictions)
         for predictions in zip(*(p.predict(points) for p in capacity_models), strict=True)
     )
-    soft_minima = compute_soft_minimum(means, sharpness)
-    minimum_shares = np.exp(sharpness * (means.min(axis=0) - means))
+    soft_minima = compute_soft_minimum(mean_log_capacities, sharpness)
+    minimum_shares = np.exp(sharpness * (mean_log_capacities.min(axis=0) - mean_log_capacities))
     minimum_shares /= minimum_shares.sum(axis=0)
     log_excess = log_peaks - _estimate_offset(soft_minima, log_peaks) - soft_minima
-    part_variances, noise = (minimum_shares * own_sds) ** 2, sds**2 + MEASUREMENT_LOG_SD**2
+    part_variances, peak_variances = (minimum_shares * own_sds) ** 2, sds**2 + MEASUREMENT_LOG_SD**2
     is_usable = (log_peaks > log_peaks.max() - NEAR_BEST_MARGIN) & (
-        log_excess > -DISTURBED_SDS * np.sqrt(noise + part_variances.sum(axis=0))
+        log_excess > -DISTURBED_SDS * np.sqrt(peak_variances + part_variances.sum(axis=0))
     )
     slopes = np.maximum(minimum_shares, LIMITING_MARGIN)
-    variances = (noise + part_variances.sum(axis=0) - part_variances) / slopes**2
-    return means + log_excess / slopes, np.where(
-        is_usable & (minimum_shares > LIMITING_MARGIN), variances, np.inf
+    capacity_variances = (peak_variances + part_variances.sum(axis=0) - part_variances) / slopes**2
+    return mean_log_capacities + log_excess / slopes, np.where(
+        is_usable & (minimum_shares > LIMITING_MARGIN), capacity_variances, np.inf
     )
 
 
@@ -408,15 +408,15 @@ def _collect_capacity_evidence(
         own_capacities = [capacities[row][part_name] for row in rows]
         direct_tiers = {tier for capacity in own_capacities for tier in capacity.tiers}
         related_tiers = {
-            tier for group in tier_groups if group & direct_tiers for tier in group
+            tier for tier_group in tier_groups if tier_group & direct_tiers for tier in tier_group
         } | direct_tiers
         axes = np.array([d for d, tier in enumerate(tiers) if tier in related_tiers], np.intp)
         weights = np.array([1.0 if tiers[d] in direct_tiers else RELATED_VARIANCE for d in axes])
         if len(rows) >= MIN_CAPACITY_TRIALS and len(axes):
-            log_capacities, sds = (
+            log_capacities, capacity_sds = (
                 np.array([getattr(c, field) for c in own_capacities]) for field in ("log", "sd")
             )
-            evidence.append(_CapacityEvidence(axes, weights, rows, log_capacities, sds**2))
+            evidence.append(_CapacityEvidence(axes, weights, rows, log_capacities, capacity_sds**2))
     return evidence
 
 

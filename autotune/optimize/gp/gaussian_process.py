@@ -178,11 +178,11 @@ class GaussianProcess:
         """
         return self._combine_effects(*effects.sum_effects_at(points))
 
-    def _combine_effects(self, sums: Array, squares: Array) -> Array:
+    def _combine_effects(self, sums: Array, squared_sums: Array) -> Array:
         """Return the total covariance from the sums of the effects' covariances and the sums of their
         squares.
         """
-        return LEVEL_VARIANCE + sums + self.interaction_weight * 0.5 * (sums * sums - squares)
+        return LEVEL_VARIANCE + sums + self.interaction_weight * 0.5 * (sums * sums - squared_sums)
 
     def compute_covariance(self, row_points: GridPoints, column_points: GridPoints) -> Array:
         """Return the prior covariance of the function between each row point and each column point."""
@@ -196,11 +196,11 @@ class GaussianProcess:
     def predict(self, points: GridPoints) -> tuple[Array, Array]:
         """Return mean and sd of the function without noise at each point."""
         cross_covariance = self._sum_effects(self._observed_effects, points)
-        mean = self.level + cross_covariance @ self.observation_weights
+        posterior_mean = self.level + cross_covariance @ self.observation_weights
         explained_variance = (
             cross_covariance * solve_linear_system(self.cholesky_factor, cross_covariance.T).T
         ).sum(axis=1)
-        return mean, np.sqrt(
+        return posterior_mean, np.sqrt(
             np.maximum(self.compute_prior_variance(points) - explained_variance, 1e-10)
         )
 
@@ -223,11 +223,11 @@ class GaussianProcess:
         """
         if not len(points):
             return self
-        mean, _ = self.predict(points)
+        posterior_mean, _ = self.predict(points)
         return replace(
             self,
             points=np.vstack([self.points, points]),
-            values=np.concatenate([self.values, mean - self.level]),
+            values=np.concatenate([self.values, posterior_mean - self.level]),
             variances=np.concatenate([self.variances, np.full(len(points), self.noise_variance)]),
             shared_sds=np.pad(self.shared_sds, ((0, len(points)), (0, 0))),
         )
@@ -283,16 +283,16 @@ def fit_process(
         bounds=problem.build_bounds(),
         options={"maxiter": max_steps, "ftol": FIT_TOLERANCE},
     )
-    relative_amplitudes, (scale, beta, noise) = problem.read_optimum(optimum.x)
-    variance = float(np.exp(noise))
+    relative_amplitudes, (scale, log_interaction_weight, noise) = problem.read_optimum(optimum.x)
+    noise_variance = float(np.exp(noise))
     return GaussianProcess(
         covariance_tables,
         points,
         np.exp(relative_amplitudes + scale),
-        float(np.exp(beta - scale)),
-        variance,
+        float(np.exp(log_interaction_weight - scale)),
+        noise_variance,
         level,
-        variances + variance,
+        variances + noise_variance,
         observed_values - level,
         shared_sds,
         float(scale),
@@ -359,12 +359,12 @@ class _FitProblem:
         )
 
     def build_bounds(self) -> list[tuple[float, float]]:
-        scale, _, noise = self.prior_means
+        mean_log_scale, _, mean_log_noise = self.prior_means
         return [
             *[(MIN_LOG_AMPLITUDE, 6.0)] * len(self.axes),
-            (scale - 5, scale + 4),
+            (mean_log_scale - 5, mean_log_scale + 4),
             (-5.0, 3.0),
-            (noise - 2.5, noise + 3),
+            (mean_log_noise - 2.5, mean_log_noise + 3),
         ]
 
     def read_optimum(self, theta: Array) -> tuple[Array, Array]:
@@ -377,9 +377,9 @@ class _FitProblem:
 
     def compute_loss_and_gradient(self, theta: Array) -> tuple[float, Array]:
         axis_count = len(self.axes)
-        relative_amplitudes, (scale, beta, noise) = theta[:axis_count], theta[axis_count:]
-        amplitudes = np.exp(relative_amplitudes + scale)
-        interaction_weight = float(np.exp(beta - scale))
+        relative_amplitudes, (log_scale, beta, noise) = theta[:axis_count], theta[axis_count:]
+        amplitudes = np.exp(relative_amplitudes + log_scale)
+        interaction_weight = float(np.exp(beta - log_scale))
         first_order, squared_terms = (
             amplitudes @ self.table_entries,
             amplitudes**2 @ self.squared_table_entries,

@@ -70,8 +70,8 @@ class GridAxis:
         bounds = self.dimension.safe_range
         if bounds is None or not self.is_ordered:
             return 0, last_level
-        low, high = (self.find_level(bound) for bound in bounds)
-        return (low, high) if low < high else (0, last_level)
+        low_level, high_level = (self.find_level(bound) for bound in bounds)
+        return (low_level, high_level) if low_level < high_level else (0, last_level)
 
     @property
     def is_ordered(self) -> bool:
@@ -98,27 +98,27 @@ def compute_unit_position(dimension: Dimension, value: Value) -> float:
     """Return the position of a number in its range, 0 to 1. A logarithmic range that starts at 0 is
     shifted to start at 1.
     """
-    low, high = float(dimension.low or 0), float(dimension.high or 0)
+    low, high_bound = float(dimension.low or 0), float(dimension.high or 0)
     if not dimension.is_logarithmic:
-        return (float(value) - low) / (high - low)
+        return (float(value) - low) / (high_bound - low)
     shift = _compute_log_shift(low)
-    return log((float(value) + shift) / (low + shift)) / log((high + shift) / (low + shift))
+    return log((float(value) + shift) / (low + shift)) / log((high_bound + shift) / (low + shift))
 
 
 def compute_value_at_position(dimension: Dimension, unit_position: float) -> Value:
     """Return the value at a position in the range of ``dimension``, as the inverse of
     `compute_unit_position`.
     """
-    low, high = float(dimension.low or 0), float(dimension.high or 0)
+    low_bound, high_bound = float(dimension.low or 0), float(dimension.high or 0)
     if not dimension.is_logarithmic:
-        return dimension.clip(low + unit_position * (high - low))
-    shift = _compute_log_shift(low)
-    ratio = log((high + shift) / (low + shift))
-    return dimension.clip((low + shift) * exp(unit_position * ratio) - shift)
+        return dimension.clip(low_bound + unit_position * (high_bound - low_bound))
+    shift = _compute_log_shift(low_bound)
+    shifted_log_ratio = log((high_bound + shift) / (low_bound + shift))
+    return dimension.clip((low_bound + shift) * exp(unit_position * shifted_log_ratio) - shift)
 
 
-def _compute_log_shift(low: float) -> float:
-    return 0.0 if low > 0 else 1.0 - low
+def _compute_log_shift(low_bound: float) -> float:
+    return 0.0 if low_bound > 0 else 1.0 - low_bound
 
 
 @dataclass(frozen=True)
@@ -156,10 +156,10 @@ class ParameterGrid:
         index_by_name = {axis.dimension.name: i for i, axis in enumerate(axes)}
         conditions = []
         for child, axis in enumerate(axes):
-            for parent_name, allowed in axis.dimension.conditions:
+            for parent_name, allowed_values in axis.dimension.conditions:
                 if parent_name in index_by_name:
                     parent = axes[index_by_name[parent_name]]
-                    is_active = np.array([value in allowed for value in parent.values])
+                    is_active = np.array([value in allowed_values for value in parent.values])
                     conditions.append((child, index_by_name[parent_name], is_active))
         levels = [axis.find_level(baseline[axis.dimension.name]) for axis in axes]
         return cls(axes, tuple(conditions), np.array(levels, np.intp), get_effective_settings)

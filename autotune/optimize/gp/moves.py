@@ -155,7 +155,7 @@ class MoveHistory:
             else max(intended_levels, 2 * distance_moved)
         )
         failures_ahead = self._list_failures_ahead(move)
-        if sum(not harmful for _, harmful in failures_ahead) > 1:
+        if sum(not is_harmful for _, is_harmful in failures_ahead) > 1:
             return 0
         return min([intended_levels, *(distance // 2 for distance, _ in failures_ahead)])
 
@@ -168,7 +168,7 @@ class MoveHistory:
             ((int(failure.point[move.axis]) - current_level) * move.direction, failure.is_harmful)
             for failure in self.list_failures(move.axis)
         ]
-        return [(distance, harmful) for distance, harmful in failures_ahead if distance > 0]
+        return [(distance, is_harmful) for distance, is_harmful in failures_ahead if distance > 0]
 
     def has_failed(self, move: Move) -> bool:
         """True if the parameter was changed in this direction before, without a gain."""
@@ -181,7 +181,7 @@ class MoveHistory:
         never brought a gain.
         """
         harmful_distances = [
-            distance for distance, harmful in self._list_failures_ahead(move) if harmful
+            distance for distance, is_harmful in self._list_failures_ahead(move) if is_harmful
         ]
         if len(harmful_distances) >= MAX_FAILED_STEPS and not self._has_helped(move):
             return None
@@ -273,10 +273,10 @@ def _count_levels_left(axis: GridAxis, level: int, direction: int) -> int:
 
     The next bound is the recommended bound or, beyond that bound, the end of the range.
     """
-    low, high = axis.safe_levels
+    low_level, high_level = axis.safe_levels
     if direction > 0:
-        return (high if level < high else len(axis.values) - 1) - level
-    return level - (low if level > low else 0)
+        return (high_level if level < high_level else len(axis.values) - 1) - level
+    return level - (low_level if level > low_level else 0)
 
 
 def is_worthwhile_step(axis: GridAxis, level: int, move: Move, step: int, levels_left: int) -> bool:
@@ -301,9 +301,9 @@ def _count_levels(axis: GridAxis, length: float | None) -> int:
     last_level = len(axis.values) - 1
     if length is None:
         length = STEP_FRACTIONS[-1]
-        low, high = (max(float(value), 1.0) for value in (axis.values[0], axis.values[-1]))
-        if axis.dimension.is_logarithmic and high > low:
-            length = log(LONG_STEP_FACTOR) / log(high / low)
+        low, high_value = (max(float(value), 1.0) for value in (axis.values[0], axis.values[-1]))
+        if axis.dimension.is_logarithmic and high_value > low:
+            length = log(LONG_STEP_FACTOR) / log(high_value / low)
     return max(1, round(length * last_level))
 
 
@@ -369,11 +369,11 @@ def _list_long_steps(
     moves = observations.recommended_changes[leader]
     yield bisect_harm(grid, history, moves)
     failed_steps = sum(observations.suggested[leader + 1 :]) + history.unusable_count
-    allows_long_step = failed_steps < MAX_FAILED_STEPS and is_climbing(observations, leader)
-    if allows_long_step and not failed_steps:
+    is_long_step_allowed = failed_steps < MAX_FAILED_STEPS and is_climbing(observations, leader)
+    if is_long_step_allowed and not failed_steps:
         yield list_guided_candidates(grid, history, moves, lengths=(None,))
     yield reduce_surplus(grid, observations, history)
-    if allows_long_step and failed_steps:
+    if is_long_step_allowed and failed_steps:
         yield list_guided_candidates(grid, history, moves, lengths=(None,))
 
 
@@ -449,8 +449,8 @@ def bisect_harm(grid: ParameterGrid, history: MoveHistory, moves: Sequence[str])
 
 def is_climbing(observations: TrialObservations, leader: int) -> bool:
     """True if the leader is a preset, or brought enough gain for another long step."""
-    earlier_best = observations.log_peaks[:leader].max(initial=-inf)
+    best_earlier_peak = observations.log_peaks[:leader].max(initial=-inf)
     suggested_count = sum(observations.suggested[: leader + 1])
     return not suggested_count or bool(
-        observations.log_peaks[leader] >= earlier_best + MIN_LONG_STEP_GAIN
+        observations.log_peaks[leader] >= best_earlier_peak + MIN_LONG_STEP_GAIN
     )

@@ -266,8 +266,8 @@ class SearchRegion:
             return cls.from_grid(grid)
         core_names = {dimension.name for dimension in space.core_dimensions}
         axes = [d for d, axis in enumerate(grid.axes) if axis.dimension.name in core_names]
-        low, high = zip(*(axis.safe_levels for axis in grid.axes), strict=True)
-        return cls(np.array(axes, np.intp), np.array(low), np.array(high))
+        low_levels, high_levels = zip(*(axis.safe_levels for axis in grid.axes), strict=True)
+        return cls(np.array(axes, np.intp), np.array(low_levels), np.array(high_levels))
 
     def is_whole(self, grid: ParameterGrid) -> bool:
         """True if the region contains all levels of every axis."""
@@ -331,8 +331,8 @@ class _Acquisition:
         return np.asarray(self.compute_score(points) - distance_penalty)
 
     def compute_score(self, points: GridPoints) -> Array:
-        mean, sd = self.surrogate.predict(points)
-        scores = compute_log_expected_improvement(mean, sd, self.best_log_peak)
+        mean_log_peaks, log_peak_sds = self.surrogate.predict(points)
+        scores = compute_log_expected_improvement(mean_log_peaks, log_peak_sds, self.best_log_peak)
         feasibility = self.surrogate.predict_feasibility(points)
         scores += FEASIBILITY_POWER * np.log(np.maximum(feasibility, 1e-12)) - 5.0 * (
             feasibility < LIKELY_FEASIBLE
@@ -366,17 +366,17 @@ def propose_points(
     """
     grid, observations = surrogate.grid, surrogate.observations
     surrogate = surrogate.with_pending_trials()
-    mean, sd = surrogate.predict_measured()
+    mean_log_peaks, log_peak_sds = surrogate.predict_measured()
     # A configuration that was measured several times counts as one leader.
     distinct_rows = find_distinct_indices(observations.points)
-    leading_rows = select_plausible_rows(mean[distinct_rows], sd[distinct_rows])
+    leading_rows = select_plausible_rows(mean_log_peaks[distinct_rows], log_peak_sds[distinct_rows])
     leaders = observations.points[distinct_rows[leading_rows]]
     tried_points = frozenset(
         point.tobytes() for point in grid.reset_inactive(observations.tried_points)
     )
     acquisition = _Acquisition(
         surrogate,
-        float(mean.max()),
+        float(mean_log_peaks.max()),
         leaders,
         tried_points,
         choose_change_count(observations.log_peaks[distinct_rows]),
@@ -426,14 +426,14 @@ def list_recommended_points(
     if not observations.recommended_changes:
         return
     history, own_moves = read_history(observations, row), observations.recommended_changes[row]
-    failed_steps = sum(observations.suggested[row + 1 :]) + history.unusable_count
+    failed_step_count = sum(observations.suggested[row + 1 :]) + history.unusable_count
     earlier_moves = dict.fromkeys(
         move for trial_moves in observations.recommended_changes for move in trial_moves
     )
     other_moves = (
         [move for move in earlier_moves if move not in own_moves] if is_first_leader else []
     )
-    bonus = RECOMMENDATION_BONUS if failed_steps < MAX_FAILED_STEPS else 0.0
+    bonus = RECOMMENDATION_BONUS if failed_step_count < MAX_FAILED_STEPS else 0.0
     for moves, point_bonus in ((own_moves, bonus), (other_moves, RECOMMENDATION_BONUS / 2)):
         points = list_guided_candidates(grid, history, moves)
         if len(points):
@@ -462,10 +462,10 @@ def choose_change_count(log_peaks: Array) -> int:
     """Return the number of parameters to change at once, based on the results of recent trials."""
     change_count, failure_count, success_count = MAX_CHANGES, 0, 0
     best_peaks = np.maximum.accumulate(log_peaks) if len(log_peaks) else log_peaks
-    for best_before, peak in zip(best_peaks[:-1], log_peaks[1:], strict=True):
+    for best_earlier_peak, peak in zip(best_peaks[:-1], log_peaks[1:], strict=True):
         failure_count, success_count = (
             (0, success_count + 1)
-            if peak > best_before + MIN_RELEVANT_GAIN
+            if peak > best_earlier_peak + MIN_RELEVANT_GAIN
             else (failure_count + 1, 0)
         )
         if failure_count == FAILURES_TO_SHRINK:
@@ -631,8 +631,8 @@ def mutate_points(
     is_mutated = draws < expected_changes / len(region.axes)
     is_mutated[np.arange(copy_count), rng.choice(region.axes, size=copy_count)] = True
     level_counts = grid.level_counts
-    scale = rng.choice([0.03, 0.1, 0.25, 0.5], size=points.shape)
-    step = np.rint(rng.normal(size=points.shape) * scale * level_counts).astype(np.intp)
+    step_scales = rng.choice([0.03, 0.1, 0.25, 0.5], size=points.shape)
+    step = np.rint(rng.normal(size=points.shape) * step_scales * level_counts).astype(np.intp)
     step = np.where(step == 0, rng.choice([-1, 1], size=points.shape), step)
     # If guides recommend a direction, about two out of three steps take that direction.
     guided_signs = np.array(

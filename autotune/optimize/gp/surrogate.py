@@ -185,8 +185,8 @@ class TrialObservations:
         )
 
 
-def _select_rows(rows: GridPoints, values: tuple[T, ...]) -> tuple[T, ...]:
-    return tuple(values[row] for row in rows) if values else ()
+def _select_rows(rows: GridPoints, row_values: tuple[T, ...]) -> tuple[T, ...]:
+    return tuple(row_values[row] for row in rows) if row_values else ()
 
 
 def _select_even_rows(rows: Sequence[int], max_rows: int) -> list[int]:
@@ -217,7 +217,7 @@ def collect_observations(
         ]
     )
     shifts = shifts.reshape(-1, 2)
-    sds = np.array([float(t.user_attrs.get("sd") or 0.0) for t in measured_trials])
+    peak_sds = np.array([float(t.user_attrs.get("sd") or 0.0) for t in measured_trials])
 
     def encode_points(encoded_trials: Sequence[FrozenTrial]) -> Any:
         return grid.reset_inactive(grid.encode_all([t.params for t in encoded_trials]))
@@ -225,7 +225,7 @@ def collect_observations(
     return TrialObservations(
         encode_points(measured_trials),
         compute_log_values([float(t.value or 0.0) for t in measured_trials]) - shifts[:, 0],
-        np.hypot(sds, shifts[:, 1]),
+        np.hypot(peak_sds, shifts[:, 1]),
         np.array([t.user_attrs.get("verdict") == "screened" for t in measured_trials], bool),
         encode_points(failed_trials),
         encode_points(pending_trials),
@@ -244,8 +244,8 @@ def _build_shared_bed_sds(trials: Sequence[FrozenTrial], beds: Mapping[str, floa
     """Return the sd of the error that the trials of each bed share, ``[trial, bed]``."""
     trial_beds = [trial.user_attrs.get(BED_KEY) for trial in trials]
     shared_sds = np.zeros((len(trials), len(beds)))
-    for column, (bed_name, sd) in enumerate(sorted(beds.items())):
-        shared_sds[[bed == bed_name for bed in trial_beds], column] = sd
+    for column, (bed_name, bed_sd) in enumerate(sorted(beds.items())):
+        shared_sds[[bed == bed_name for bed in trial_beds], column] = bed_sd
     return shared_sds
 
 
@@ -257,8 +257,8 @@ def _parse_capacities(trial: FrozenTrial, shift: float) -> dict[str, InstanceCap
     capacity_records = json.loads(trial.user_attrs.get(CAPACITIES_KEY, "{}"))
     extra_shift = shift if BED_KEY in trial.user_attrs else 0.0
     return {
-        part_name: InstanceCapacity(log - extra_shift, sd, tuple(tiers))
-        for part_name, (log, sd, tiers) in capacity_records.items()
+        part_name: InstanceCapacity(log - extra_shift, capacity_sd, tuple(tiers))
+        for part_name, (log, capacity_sd, tiers) in capacity_records.items()
     }
 
 
@@ -276,8 +276,8 @@ def read_shifts(study: Study) -> PeakShifts:
     """Return the recorded shifts of each trial's log peak, caused by drift and test beds."""
     attributes = study.user_attrs
     recorded_shifts = {
-        int(trial_number): (mean, sd)
-        for trial_number, (mean, sd) in attributes.get(DRIFT_KEY, {}).items()
+        int(trial_number): (mean_shift, shift_sd)
+        for trial_number, (mean_shift, shift_sd) in attributes.get(DRIFT_KEY, {}).items()
     }
     return PeakShifts(recorded_shifts, attributes.get(BED_DRIFT_KEY, {}))
 
@@ -363,8 +363,8 @@ class SurrogateModel:
         """Return the probability that the configuration at each point works."""
         if self.feasibility_model is None:
             return np.ones(len(points))
-        mean, sd = self.feasibility_model.predict(points)
-        return np.asarray(ndtr(mean / np.sqrt(sd**2 + 0.05)))
+        mean_feasibility, feasibility_sd = self.feasibility_model.predict(points)
+        return np.asarray(ndtr(mean_feasibility / np.sqrt(feasibility_sd**2 + 0.05)))
 
     def estimate_improvement_probability(
         self, points: GridPoints, rng: np.random.Generator
@@ -385,11 +385,11 @@ class SurrogateModel:
         """Return the predicted mean and sd at the measured points. The mean exceeds the measurement by
         at most ``MAX_HIDDEN_GAIN``.
         """
-        predicted_means, sd = self.predict(self.observations.points)
+        predicted_means, prediction_sds = self.predict(self.observations.points)
         log_peaks = self.observations.log_peaks
         return np.minimum(
             predicted_means, -compress_loss(log_peaks.max() - log_peaks - MAX_HIDDEN_GAIN)
-        ), sd
+        ), prediction_sds
 
     def estimate_measured(self) -> tuple[Array, Array]:
         """Return mean and sd of the log peaks at the measured points, relative to the best measured
@@ -400,15 +400,15 @@ class SurrogateModel:
         than the model or the measurement alone. Measurements that the model contradicts, or that are
         only upper bounds, are ignored.
         """
-        mean, sd = self.predict_measured()
-        predicted_peaks = decompress_log_peaks(mean)
+        mean_log_peaks, log_peak_sds = self.predict_measured()
+        predicted_peaks = decompress_log_peaks(mean_log_peaks)
         measured_peaks = self.observations.log_peaks - self.observations.log_peaks.max()
-        noise = np.hypot(np.sqrt(self.log_peak_model.noise_variance), MEASUREMENT_LOG_SD)
-        is_contradicted = exceeds_prediction(np.abs(measured_peaks - predicted_peaks), noise)
+        noise_sd = np.hypot(np.sqrt(self.log_peak_model.noise_variance), MEASUREMENT_LOG_SD)
+        is_contradicted = exceeds_prediction(np.abs(measured_peaks - predicted_peaks), noise_sd)
         is_counted = ~(is_contradicted | self.observations.pruned)
         return (
             np.where(is_counted, (predicted_peaks + measured_peaks) / 2, predicted_peaks),
-            np.where(is_counted, np.maximum(sd, noise / 2), sd),
+            np.where(is_counted, np.maximum(log_peak_sds, noise_sd / 2), log_peak_sds),
         )
 
     def find_best_index(self) -> int:
@@ -430,18 +430,18 @@ def _build_composite(
     """
     if not any(observations.capacities) or not observations.has_enough_capacities:
         return None
-    sds = np.sqrt(np.maximum(log_peak.variances - log_peak.noise_variance, 0.0))
+    log_peak_sds = np.sqrt(np.maximum(log_peak.variances - log_peak.noise_variance, 0.0))
     composite = fit_composite(
         grid,
         covariance_tables,
         observations.points,
         observations.capacities,
         observations.log_peaks,
-        sds,
+        log_peak_sds,
         observations.shared_sds,
     )
-    error = float(np.abs(log_peak.compute_leave_one_out_errors()[0]).mean())
-    return composite if composite and composite.error <= MAX_ERROR_RATIO * error else None
+    log_peak_error = float(np.abs(log_peak.compute_leave_one_out_errors()[0]).mean())
+    return composite if composite and composite.error <= MAX_ERROR_RATIO * log_peak_error else None
 
 
 def _get_effect_class(axis: GridAxis) -> Effect:
@@ -457,13 +457,13 @@ def _fit_log_peak(
     A measurement far below its prediction from the other measurements was disturbed. A pruned
     measurement is an upper bound, and is ignored if the other measurements predict less.
     """
-    values, sds = compress_observations(observations.log_peaks, observations.sds)
+    values, log_peak_sds = compress_observations(observations.log_peaks, observations.sds)
     compressed_sds = compress_shared_sds(observations.log_peaks, observations.shared_sds)
     process = fit_process(
         covariance_tables,
         observations.points,
         values,
-        sds**2,
+        log_peak_sds**2,
         ProcessPriors(),
         shared_sds=compressed_sds,
     )
@@ -473,7 +473,7 @@ def _fit_log_peak(
     is_disregarded = exceeds_prediction(-residual, sd) | (observations.pruned & (residual > 0.0))
     if not is_disregarded.any():
         return process
-    variances = inflate_variances(sds**2, is_disregarded, residual, sd)
+    variances = inflate_variances(log_peak_sds**2, is_disregarded, residual, sd)
     return fit_process(
         covariance_tables,
         observations.points,

@@ -56,11 +56,11 @@ def list_tunables(config: Config, numeric_directives: Iterable[str]) -> Iterator
     """Yield tunables for the parameters that all multi-processing modules share, and for the active
     module's ``numeric_directives``.
     """
-    for name, notation, default in (
+    for name, notation, default_value in (
         ("KeepAlive", CAPITAL_ON_OFF, True),
         ("KeepAliveTimeout", SECONDS, 5),
     ):
-        insertion = append_line(config, default, f"{name} ")
+        insertion = append_line(config, default_value, f"{name} ")
         yield Tunable(
             name,
             name,
@@ -159,8 +159,8 @@ def raise_limit(
     Apache truncates that value.
     """
     limit_lines, worker_lines = (
-        [line for line in config.find_all(directive) if line.words]
-        for directive in (limit_name, "MaxRequestWorkers")
+        [line for line in config.find_all(directive_name) if line.words]
+        for directive_name in (limit_name, "MaxRequestWorkers")
     )
     default_limit = 64 if limit_name == "ThreadLimit" else DEFAULT_SERVER_LIMITS[find_mpm(config)]
     current_limit = config.find_last_word(limit_name, str(default_limit))

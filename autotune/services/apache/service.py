@@ -189,6 +189,6 @@ def _parse_directives(page: str) -> Iterator[tuple[str, str]]:
         if directive_name not in ("BalancerMember", "ProxySet"):
             yield directive_name, argument.strip()
             continue
-        for setting_key, equals, value in (word.partition("=") for word in argument.split()):
-            if equals:
+        for setting_key, equals_sign, value in (word.partition("=") for word in argument.split()):
+            if equals_sign:
                 yield ("" if setting_key == "lbmethod" else "proxy_") + setting_key, value

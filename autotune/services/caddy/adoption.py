@@ -94,7 +94,7 @@ def _read_host_config(host: RunningHost, main_file: str) -> Config:
     config = read_config(
         host.tree, main_file, syntax.parse_directives, _parse_import, relative_to_includer=True
     )
-    directive_names = {placed.name for placed in config.directives}
+    directive_names = {placed_directive.name for placed_directive in config.directives}
     snippet_imports = [
         line for line in config.find_all("import") if not _parse_import(line.directive)
     ]
@@ -127,16 +127,16 @@ def _list_blocks(config: Config, *names: str) -> list[Block]:
     """Return the directives whose names are in ``names``, each with the directives in its block."""
     return [
         config.directives[
-            number : next(
+            line_index : next(
                 (
-                    end
-                    for end, later in enumerate(config.directives)
-                    if end > number and later.directive.depth <= line.directive.depth
+                    end_index
+                    for end_index, later_line in enumerate(config.directives)
+                    if end_index > line_index and later_line.directive.depth <= line.directive.depth
                 ),
                 len(config.directives),
             )
         ]
-        for number, line in enumerate(config.directives)
+        for line_index, line in enumerate(config.directives)
         if line.name in names
     ]
 
@@ -239,9 +239,9 @@ def _tune_proxies(config: Config, accepts_value: ValueCheck) -> AdoptionResult:
     opening_edits, closing_edits = (
         [
             insert_expression([place] if changed and text else (), format_literal(text), changed)
-            for place, text in side
+            for place, text in place_texts
         ]
-        for side in ([place[:2] for place in places], [place[::2] for place in places])
+        for place_texts in ([place[:2] for place in places], [place[::2] for place in places])
     )
     return replace(result, edits=(*chain(*opening_edits), *result.edits, *chain(*closing_edits)))
 
@@ -251,19 +251,19 @@ def _find_option_place(config: Config, proxy: Block) -> tuple[FilePosition, str,
     blocks around these options.
     """
     line = next((line for line in proxy if line.name == "transport"), proxy[0])
-    path, end = line.end_position
-    blanks, brace, _ = config.texts[path][end:].partition("{")
-    has_block, has_transport = brace and not blanks.strip(" \t"), line is not proxy[0]
-    position = end + len(blanks) + 1 if has_block else end
-    opening = ("" if has_block else " {") + ("" if has_transport else "\n\t\ttransport http {")
-    closing = ("" if has_transport else "\n\t\t}") + ("" if has_block else "\n\t}")
-    return (path, position), opening, closing
+    path, line_end = line.end_position
+    blanks_before_brace, brace, _ = config.texts[path][line_end:].partition("{")
+    has_block, has_transport = brace and not blanks_before_brace.strip(" \t"), line is not proxy[0]
+    position = line_end + len(blanks_before_brace) + 1 if has_block else line_end
+    opening_text = ("" if has_block else " {") + ("" if has_transport else "\n\t\ttransport http {")
+    closing_text = ("" if has_transport else "\n\t\t}") + ("" if has_block else "\n\t}")
+    return (path, position), opening_text, closing_text
 
 
 def _explain_untuned(option_name: str, proxies: Sequence[Block]) -> str:
     """Return why an option of the proxies is not tuned, or an empty string."""
     names_by_proxy = [{line.name for line in proxy[1:]} for proxy in proxies]
-    proxy_count = sum(option_name in block for block in names_by_proxy)
+    proxy_count = sum(option_name in proxy_names for proxy_names in names_by_proxy)
     all_names = set[str]().union(*names_by_proxy)
     applies_by_reason = {
         "no proxy uses HTTP": not proxies,
@@ -273,7 +273,7 @@ def _explain_untuned(option_name: str, proxies: Sequence[Block]) -> str:
         and not proxy_count
         and any(option.startswith("keepalive") for option in all_names),
     }
-    return next((reason for reason, applies in applies_by_reason.items() if applies), "")
+    return next((skip_reason for skip_reason, applies in applies_by_reason.items() if applies), "")
 
 
 VISIBLE_DIRECTIVES = VisibleDirectives(

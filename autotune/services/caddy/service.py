@@ -133,9 +133,9 @@ class Caddy(Service):
         return ("sh", "-c", UNIT_RUN_SCRIPT, "sh", unit, command[-1], *command[:-1])
 
     def build_start_command(self, placement: Placement, files: Mapping[str, bytes]) -> Argv:
-        prefix = build_user_prefix(placement.user, placement.group)
+        user_prefix = build_user_prefix(placement.user, placement.group)
         variables = files.get("caddy.env", b"").decode().split()
-        return (*prefix, "env", *variables, *self._build_command(placement, "run"))
+        return (*user_prefix, "env", *variables, *self._build_command(placement, "run"))
 
     def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
         directory = placement.choose(placement.directory, "/")

@@ -155,8 +155,8 @@ def _list_candidates(host: RunningHost) -> Iterator[ServerCandidate | str]:
 
 
 def _list_command_words(config: Config) -> tuple[str, ...]:
-    commands = config.find_all(command_line.EXEC_START)
-    return commands[-1].words if commands else ()
+    command_directives = config.find_all(command_line.EXEC_START)
+    return command_directives[-1].words if command_directives else ()
 
 
 def _locate_port(
@@ -226,7 +226,7 @@ def tune_parameters(service: RunningService, accepts_value: ValueCheck) -> Adopt
         skip_reasons["threads"] = f"workers of class {worker_class} have no threads"
     unread_reason = _explain_unread_config(file_tree, config, unit)
     tunables = []
-    for name, stock in ((parameter.name, parameter.stock) for parameter in PARAMETERS):
+    for name, stock_value in ((parameter.name, parameter.stock) for parameter in PARAMETERS):
         option_name = format_option_name(name)
         default = _find_configured_value(file_tree, config, unit, name, service.host.processors)
         if isinstance(default, str) and not config.find_all(option_name):
@@ -236,7 +236,7 @@ def tune_parameters(service: RunningService, accepts_value: ValueCheck) -> Adopt
         skip_reasons[name] = skip_reasons.get(name) or (
             "" if config.find_all(option_name) else unread_reason
         )
-        current_value = default if isinstance(default, int) else stock
+        current_value = default if isinstance(default, int) else stock_value
         insertion = DirectiveInsertion(
             current_value, command_line.find_command_end(config), f" {option_name}="
         )

@@ -112,8 +112,8 @@ def _read_host_config(file_tree: FileTree) -> Config:
     named_files = unit_environment.find_option_values(command_words, "-f") or [MAIN_FILE]
     config_paths = (
         path
-        for location in named_files
-        for path in file_tree.glob(f"{location}/*.cfg") or [location]
+        for config_location in named_files
+        for path in file_tree.glob(f"{config_location}/*.cfg") or [config_location]
         # All files in CONFIG_DIRECTORY were read. A path that is not among these files is therefore a
         # directory without ``.cfg`` files.
         if path == MAIN_FILE
@@ -186,7 +186,7 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
     """
     config, host = service.config, service.host
     backlog = "bind backlog" if config.find_all("bind backlog") else "backlog"
-    for section, parameter_name, directive, notation, default in (
+    for section_name, parameter_name, directive, notation, default in (
         ("global", "nbthread", "nbthread", NUMBER, host.processors),
         ("global", "maxconn", "maxconn", NUMBER, None),
         ("global", "tune_bufsize", "tune.bufsize", NUMBER, 16384),
@@ -205,9 +205,9 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
     ):
         # A flag that a file already sets is not tuned for that reason.
         is_set = notation is FLAG and config.find_all(directive)
-        blocks = ("global",) if section == "global" else PROXY_SECTIONS
+        blocks = ("global",) if section_name == "global" else PROXY_SECTIONS
         written_name = directive.replace("server ", "default-server ")
-        line, ends = f"\n    {written_name}", find_line_end(config, section, must_be_only=True)
+        line, ends = f"\n    {written_name}", find_line_end(config, section_name, must_be_only=True)
         text_before = line if notation is FLAG else f"{line} "
         insertion = None if default is None else DirectiveInsertion(default, ends, text_before)
         yield Tunable(
@@ -237,12 +237,12 @@ def _explain_override(service: RunningService, parameter_name: str) -> str:
 
 def _list_timeouts(config: Config) -> Iterator[tuple[str, str, str, Notation, Value | None]]:
     fallback_values: dict[str, Value | None] = {}
-    for timeout_name, fallback in _TIMEOUT_FALLBACKS.items():
+    for timeout_name, fallback_name in _TIMEOUT_FALLBACKS.items():
         value_words = {
             word for line in config.find_all(f"timeout {timeout_name}") for word in line.words[:1]
         }
         milliseconds = {MILLISECONDS.parse(word) for word in value_words} or {
-            fallback_values.get(fallback)
+            fallback_values.get(fallback_name)
         }
         fallback_values[timeout_name] = milliseconds.pop() if len(milliseconds) == 1 else None
         parameter = f"timeout_{timeout_name.replace('-', '_')}"

@@ -47,10 +47,10 @@ def find_recovery_seconds(files: Mapping[str, bytes]) -> float:
     with suppress(ConfigSyntaxError):
         files_text = b"\n".join(files.values()).decode(errors="replace")
         for directive in parse_directives(files_text):
-            name, words = directive.name.text, [word.text for word in directive.arguments]
-            has_checks |= name in SERVER_DIRECTIVES and "check" in words
+            name, argument_words = directive.name.text, [word.text for word in directive.arguments]
+            has_checks |= name in SERVER_DIRECTIVES and "check" in argument_words
             if name == "server inter":
-                intervals.append(float(MILLISECONDS.parse(words[0]) or 0) / 1000)
-            elif name == "server rise" and is_uint(words[0]):
-                success_counts.append(int(words[0]))
+                intervals.append(float(MILLISECONDS.parse(argument_words[0]) or 0) / 1000)
+            elif name == "server rise" and is_uint(argument_words[0]):
+                success_counts.append(int(argument_words[0]))
     return min(max(intervals) * max(success_counts), MAX_RECOVERY_SECONDS) if has_checks else 0.0

@@ -94,10 +94,10 @@ def parse_counters(output: str) -> Mapping[str, float]:
     ]
     backend_rows = [row for row in total_rows if "qcur" in row]
     frontend_rows = [row for row in total_rows if "qcur" not in row and row.get("slim")]
-    sums = {
+    sum_by_counter = {
         name: sum(row.get(name, 0.0) for row in backend_rows) for name in ("qcur", "econ", "wretr")
     }
-    maximums = {
+    maximum_by_counter = {
         name: max((row.get(name, 0.0) for row in backend_rows), default=0.0)
         for name in ("qmax", "qtime", "rtime")
     }
@@ -105,7 +105,7 @@ def parse_counters(output: str) -> Mapping[str, float]:
         frontend_rows, key=lambda row: row.get("smax", 0.0) / row["slim"], default={}
     )
     return (
-        sums
-        | maximums
+        sum_by_counter
+        | maximum_by_counter
         | {name: fullest_frontend[name] for name in ("smax", "slim") if name in fullest_frontend}
     )

@@ -51,9 +51,9 @@ def parse_directives(file_text: str) -> tuple[Directive, ...]:
                 name, rest = Word(f"{name.text} {rest[0].text}", name.start), rest[1:]
             directives.append(Directive(name, tuple(rest), enclosing_section))
             option_owner = _OPTION_OWNERS.get(name.text)
-            for option, value in pairwise(rest) if option_owner else ():
+            for option, value_word in pairwise(rest) if option_owner else ():
                 full_name = Word(f"{option_owner} {option.text}", option.start)
-                directives.append(Directive(full_name, (value,), enclosing_section))
+                directives.append(Directive(full_name, (value_word,), enclosing_section))
             if name.text in SECTION_NAMES:
                 enclosing_section = (tuple(word.text for word in line_words),)
             line_words = []

@@ -65,9 +65,9 @@ def read_host_config(file_tree: FileTree, main_file: str = DEBIAN_FILE) -> Confi
     """Return the options in groups that the MariaDB server reads."""
     config = read_config(file_tree, main_file, syntax.parse_directives, syntax.parse_include)
     counting_directives = {
-        (placed.name, group["version"] or ""): placed
-        for placed in config.directives
-        if (group := _SERVER_GROUP_PATTERN.fullmatch(placed.block))
+        (placed_directive.name, group_match["version"] or ""): placed_directive
+        for placed_directive in config.directives
+        if (group_match := _SERVER_GROUP_PATTERN.fullmatch(placed_directive.block))
     }
     return replace(config, directives=tuple(counting_directives.values()))
 
@@ -135,9 +135,9 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
             reasons[name] = f"the command of {unit} sets `{option.partition('=')[0]}`"
     for parameter in PARAMETERS:
         name, notation = parameter.name, _select_notation(parameter)
-        default = computed_defaults.get(name, parameter.stock)
+        default_value = computed_defaults.get(name, parameter.stock)
         insertion = DirectiveInsertion(
-            default, find_line_end(service.config, *_SERVER_GROUPS), f"\n{name} = "
+            default_value, find_line_end(service.config, *_SERVER_GROUPS), f"\n{name} = "
         )
         yield Tunable(name, name, notation, insertion=insertion, skip_reason=reasons.get(name, ""))
 

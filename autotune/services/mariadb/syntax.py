@@ -26,8 +26,8 @@ def parse_directives(file_text: str) -> tuple[Directive, ...]:
     for line in tokenize(file_text, _LINE_PATTERN, "not a valid option line"):
         if line["group"] is not None:
             enclosing_blocks = ((line["group"].strip(),),)
-            header = Word(f"[{enclosing_blocks[0][0]}]", line.start("group") - 1)
-            directives.append(Directive(header, (), enclosing_blocks))
+            header_word = Word(f"[{enclosing_blocks[0][0]}]", line.start("group") - 1)
+            directives.append(Directive(header_word, (), enclosing_blocks))
         elif line["include"]:
             path_word = Word(line["path"].rstrip(), line.start("path"))
             directives.append(Directive(Word(line["include"], line.start("include")), (path_word,)))

@@ -216,10 +216,10 @@ def build_settings_parser(
     }
 
     def parse_setting(parameter_name: str, printed_word: str) -> Value | None:
-        value = parse_number(printed_word)
+        setting_value = parse_number(printed_word)
         if parameter_name in BYTE_PARAMETERS:
-            return value // 2**20 if isinstance(value, int) else None
-        return value != 0 if parameter_name == "udp" else value
+            return setting_value // 2**20 if isinstance(setting_value, int) else None
+        return setting_value != 0 if parameter_name == "udp" else setting_value
 
     return build_config_parser(option_lines.parse_directives, names_by_setting, parse_setting)
 

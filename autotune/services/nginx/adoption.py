@@ -109,7 +109,7 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
         else _list_fastcgi_keepalive(config)
     )
     # The command's option `-g` contains directives.
-    command = unit_environment.expand_command(service.host.tree, UNIT_NAME)
+    expanded_command = unit_environment.expand_command(service.host.tree, UNIT_NAME)
     command_reason = f"the command of {UNIT_NAME} sets it"
     for tunable in chain(
         _list_plain_tunables(service),
@@ -122,7 +122,7 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
             scoped_tunable = scopes.limit_to_port(tunable, config, service.port)
         yield (
             replace(scoped_tunable, skip_reason=command_reason)
-            if tunable.directive in command
+            if tunable.directive in expanded_command
             else scoped_tunable
         )
 
@@ -237,7 +237,7 @@ def _list_listen_tunables(config: Config) -> Iterator[Tunable]:
         if scopes.is_bound_alone(scopes.normalize_address(p.words[0]), addresses)
     ]
     tls_listen_lines = [placed for placed in tcp_listen_lines if "ssl" in placed.words]
-    for name, notation, default, text_before, eligible_listens in (
+    for name, notation, default_value, text_before, eligible_listens in (
         ("backlog", NUMBER, DEFAULT_BACKLOG, " backlog=", tcp_listen_lines),
         ("reuseport", FLAG, False, " reuseport", tcp_listen_lines),
         ("http2", FLAG, False, " http2", tls_listen_lines),
@@ -245,15 +245,15 @@ def _list_listen_tunables(config: Config) -> Iterator[Tunable]:
         directive_end_by_address = {
             scopes.normalize_address(p.words[0]): p.end_position for p in eligible_listens
         }
-        reason = f"`listen` already sets `{name}`" if name in listen_options else ""
+        skip_reason = f"`listen` already sets `{name}`" if name in listen_options else ""
         yield Tunable(
             name,
             "listen",
             notation,
             (),
-            skip_reason=reason if eligible_listens else "",
+            skip_reason=skip_reason if eligible_listens else "",
             insertion=DirectiveInsertion(
-                default, [*directive_end_by_address.values()], text_before
+                default_value, [*directive_end_by_address.values()], text_before
             ),
         )
 
@@ -365,8 +365,8 @@ def _find_upstream_ends(config: Config, directive: str) -> list[FilePosition]:
 
 def _find_statement_end(config: Config, placed_directive: PlacedDirective) -> FilePosition:
     """Return the position after the `;` that ends a directive."""
-    path, end = placed_directive.end_position
-    return path, config.texts[path].index(";", end) + 1
+    path, directive_end = placed_directive.end_position
+    return path, config.texts[path].index(";", directive_end) + 1
 
 
 def _omit_zero_keepalive(config: Config, baseline_connections: Value) -> Iterator[Edit]:
@@ -409,7 +409,7 @@ def _clear_connection_header(config: Config, _: Value) -> Iterator[Edit]:
 
 
 def _list_backends(
-    config: Config, directives: str = _BACKEND_DIRECTIVES_PATTERN
+    config: Config, directives_pattern: str = _BACKEND_DIRECTIVES_PATTERN
 ) -> tuple[str, ...]:
     """Return the addresses to which requests are forwarded. An upstream is replaced by the addresses of
     its servers.
@@ -418,7 +418,7 @@ def _list_backends(
         name: dict.fromkeys(p.words[0] for p in inner if p.name == "server" and p.words)
         for name, inner in _map_upstreams(config).items()
     }
-    pass_targets = dict.fromkeys(_list_pass_targets(config, directives))
+    pass_targets = dict.fromkeys(_list_pass_targets(config, directives_pattern))
     return tuple(
         dict.fromkeys(p for name in pass_targets for p in servers_by_upstream.get(name) or [name])
     )
@@ -429,8 +429,8 @@ def _list_pass_targets(config: Config, directives: str) -> list[str]:
     ``directives``.
     """
     pass_lines = [placed for placed in config.directives if re.fullmatch(directives, placed.name)]
-    words = [(placed.words or ("",))[0] for placed in pass_lines]
-    url_addresses = [word.partition("://")[2] or word for word in words]
+    target_words = [(placed.words or ("",))[0] for placed in pass_lines]
+    url_addresses = [word.partition("://")[2] or word for word in target_words]
     return [url if url.startswith("unix:") else url.partition("/")[0] for url in url_addresses]
 
 

@@ -25,18 +25,18 @@ class Server:
         are omitted.
         """
         return tuple(
-            placed
-            for placed in self.directives
-            if placed.name == "listen"
-            and placed.words
-            and "quic" not in placed.words
-            and not placed.words[0].startswith("unix:")
+            placed_directive
+            for placed_directive in self.directives
+            if placed_directive.name == "listen"
+            and placed_directive.words
+            and "quic" not in placed_directive.words
+            and not placed_directive.words[0].startswith("unix:")
         )
 
     @property
     def only_reports_status(self) -> bool:
         """True if the server serves only nginx's own status."""
-        directive_names = {placed.name for placed in self.directives}
+        directive_names = {placed_directive.name for placed_directive in self.directives}
         serves_files = directive_names & {"root", "alias", "try_files"}
         is_proxy = any("_pass" in name for name in directive_names)
         return "stub_status" in directive_names and not serves_files and not is_proxy

@@ -51,8 +51,8 @@ def parse_dead_upstreams(output: str) -> tuple[str, ...]:
 
     Raises ValueError if the output lacks the host's time.
     """
-    now_text, timeout_text, *log_lines = [*split_lines(output), "", ""]
-    current_time = _parse_time(now_text)
+    current_time_text, timeout_text, *log_lines = [*split_lines(output), "", ""]
+    current_time = _parse_time(current_time_text)
     timeout_seconds = int(timeout_text) if is_uint(timeout_text) else 0
     timeout_seconds = min(
         max(timeout_seconds, DEFAULT_FAIL_TIMEOUT_SECONDS), MAX_FAIL_TIMEOUT_SECONDS

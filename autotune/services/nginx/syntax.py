@@ -35,29 +35,29 @@ def parse_directives(file_text: str) -> Iterator[Directive]:
     ConfigSyntaxError.
     """
     blocks: list[tuple[str, ...]] = []
-    words: list[Word] = []
+    directive_words: list[Word] = []
     for token in _list_tokens(file_text):
         position = token.start()
         if token["word"]:
-            words.append(Word(token["word"], position))
+            directive_words.append(Word(token["word"], position))
         elif token["mark"] == "}":
-            if words or not blocks:
+            if directive_words or not blocks:
                 raise build_syntax_error(file_text, position, "unexpected `}`")
             blocks.pop()
         elif token["mark"]:
-            if not words:
+            if not directive_words:
                 raise build_syntax_error(
                     file_text, position, f"`{token['mark']}` without a directive before it"
                 )
-            yield Directive(words[0], tuple(words[1:]), tuple(blocks))
+            yield Directive(directive_words[0], tuple(directive_words[1:]), tuple(blocks))
             if token["mark"] == "{":
-                blocks.append(tuple(word.text for word in words))
-            words = []
+                blocks.append(tuple(word.text for word in directive_words))
+            directive_words = []
             if len(blocks) > MAX_BLOCK_DEPTH:
                 raise build_syntax_error(
                     file_text, position, f"more than {MAX_BLOCK_DEPTH} nested blocks"
                 )
-    if words or blocks:
+    if directive_words or blocks:
         raise build_syntax_error(
             file_text, len(file_text), "the file ends within a directive or a block"
         )

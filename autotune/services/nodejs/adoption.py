@@ -53,16 +53,16 @@ def _list_candidates(host: RunningHost) -> Iterator[ServerCandidate | str]:
         listener.port for listener in host.listeners if listener.program in Nodejs.programs["node"]
     } - {*port_by_unit.values()}
     for unit, environment in environments_by_unit.items():
-        port = port_by_unit[unit]
+        candidate_port = port_by_unit[unit]
         if (
-            port is None
+            candidate_port is None
             and len(unassigned_ports) == 1
             and list(port_by_unit.values()).count(None) == 1
         ):
-            port = next(iter(unassigned_ports))
-        if port is not None:
+            candidate_port = next(iter(unassigned_ports))
+        if candidate_port is not None:
             unit_file = unit_files.list_unit_files(host.tree, unit)[0]
-            yield unit, unit_environment.build_config(environment, unit_file), str(port)
+            yield unit, unit_environment.build_config(environment, unit_file), str(candidate_port)
         elif unassigned_ports:
             yield f"{unit}: unknown port. Set `Environment=PORT=…` in the unit to tune it"
 

@@ -60,7 +60,7 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
     )
     sorted_layouts = sorted(
         running_layouts,
-        key=lambda layout: [int(part) for part in layout.version.split(".")],
+        key=lambda layout: [int(version_part) for version_part in layout.version.split(".")],
         reverse=True,
     )
     for layout in sorted_layouts or filter(None, [LAYOUTS.select_for_host(host)]):
@@ -96,18 +96,18 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
     yield Tunable("pm", "pm", QUOTED_WORD)
     yield Tunable("max_children", "pm.max_children", NUMBER)
     value_ends = find_value_end(config, "pm.max_children")
-    for parameter_name, directive, notation, default, positions in (
+    for parameter_name, directive, notation, default_value, insertion_positions in (
         ("process_idle_timeout", "pm.process_idle_timeout", SECONDS_WITH_SUFFIX, 10, value_ends),
         ("max_requests", "pm.max_requests", NUMBER, 0, value_ends),
         ("listen_backlog", "listen.backlog", NUMBER, backlog, find_value_end(config, "listen")),
     ):
-        insertion = DirectiveInsertion(default, positions, f"\n{directive} = ")
+        insertion = DirectiveInsertion(default_value, insertion_positions, f"\n{directive} = ")
         yield Tunable(parameter_name, directive, notation, insertion=insertion)
-    for parameter_name, default in SPARE_SERVER_DEFAULTS.items():
+    for parameter_name, default_value in SPARE_SERVER_DEFAULTS.items():
         # FPM requires these directives if `pm` is `dynamic`. If the host's file sets another `pm`,
         # autotune writes the directives only in configurations with `dynamic`.
         insertion = DirectiveInsertion(
-            default, value_ends, f"\npm.{parameter_name} = ", condition='pm == "dynamic"'
+            default_value, value_ends, f"\npm.{parameter_name} = ", condition='pm == "dynamic"'
         )
         is_not_dynamic = QUOTED_WORD.parse(process_manager) in NON_DYNAMIC_MODES
         yield Tunable(
@@ -129,9 +129,9 @@ def list_locations(config: Config) -> tuple[str, ...]:
 def list_listen_addresses(config: Config) -> list[str]:
     """Return the address of each pool. `$pool` means the pool's name."""
     return [
-        placed.words[0].strip("\"'").replace("$pool", placed.block)
-        for placed in config.find_all("listen")
-        if placed.words
+        placed_directive.words[0].strip("\"'").replace("$pool", placed_directive.block)
+        for placed_directive in config.find_all("listen")
+        if placed_directive.words
     ]
 
 

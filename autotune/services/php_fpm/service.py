@@ -153,8 +153,8 @@ class PhpFpm(Service):
         return (*self.list_file_readbacks(placement), Readback(("ss", "-lxH"), parse_own_backlog))
 
     def list_file_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
-        parse = build_config_parser(parse_log, PARAMETERS_BY_DIRECTIVE)
-        return (Readback(self._build_readback_command(placement), parse),)
+        output_parser = build_config_parser(parse_log, PARAMETERS_BY_DIRECTIVE)
+        return (Readback(self._build_readback_command(placement), output_parser),)
 
     def _build_command(self, placement: Placement) -> Argv:
         return (*self._build_program(placement), "-y", self.config_path(placement))

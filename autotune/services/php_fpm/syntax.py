@@ -22,22 +22,22 @@ def parse_directives(file_text: str) -> tuple[Directive, ...]:
     enclosing_blocks: tuple[tuple[str, ...], ...] = ()
     position = 0
     while position < len(file_text):
-        line = _LINE_PATTERN.match(file_text, position)
-        assert line is not None
-        end = line.end()
-        if section := _SECTION_PATTERN.match(file_text, position, end):
-            enclosing_blocks = ((section[1].strip(),),)
-        elif line[0].strip() and not line[0].lstrip().startswith((";", "#")):
-            name = _NAME_PATTERN.match(file_text, position, end)
+        line_match = _LINE_PATTERN.match(file_text, position)
+        assert line_match is not None
+        line_end = line_match.end()
+        if section_match := _SECTION_PATTERN.match(file_text, position, line_end):
+            enclosing_blocks = ((section_match[1].strip(),),)
+        elif line_match[0].strip() and not line_match[0].lstrip().startswith((";", "#")):
+            name = _NAME_PATTERN.match(file_text, position, line_end)
             if name is None:
                 raise build_syntax_error(file_text, position, "not an assignment")
             value = _VALUE_PATTERN.match(file_text, name.end())
             argument = value and Word(value[1].rstrip(), value.start(1))
             arguments = (argument,) if argument and argument.text else ()
             assignments.append(Directive(Word(name[1], name.start(1)), arguments, enclosing_blocks))
-            if value and value.end() > end:  # a quoted value that spans several lines
-                end = _LINE_PATTERN.match(file_text, value.end()).end()  # type: ignore[union-attr]  # matches ""
-        position = end
+            if value and value.end() > line_end:  # a quoted value that spans several lines
+                line_end = _LINE_PATTERN.match(file_text, value.end()).end()  # type: ignore[union-attr]  # matches ""
+        position = line_end
     return tuple(assignments)
 
 

@@ -131,14 +131,14 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
     ini_paths = file_tree.glob(f"{dirname(own_file)}/zz*.ini")
     later_files = [path for path in ini_paths if basename(path) > FILE_NAME]
     overriding_paths = {
-        placed.name: path
+        placed_directive.name: path
         for path in later_files
-        for placed in _read_host_config(file_tree, path).directives
+        for placed_directive in _read_host_config(file_tree, path).directives
     }
     pool_settings = {
-        match[1]
-        for placed in service.config.directives
-        if (match := _POOL_SETTING_PATTERN.match(placed.name))
+        setting_match[1]
+        for placed_directive in service.config.directives
+        if (setting_match := _POOL_SETTING_PATTERN.match(placed_directive.name))
     }
     is_loaded = "opcache" in file_values.get("zend_extension", "")
     unloaded_prefixes = () if is_loaded else ("opcache.",)
@@ -146,7 +146,7 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
         name, notation = get_directive_name(parameter), _select_notation(parameter)
         stock, file_value = _find_stock(parameter, own_file, file_values), file_values.get(name)
         default = stock if file_value is None else parse_value(parameter, file_value)
-        reasons = (
+        possible_reasons = (
             unread_reason,
             "OPcache is not loaded" if name.startswith(unloaded_prefixes) else "",
             "a pool sets it" if name in pool_settings else "",
@@ -156,9 +156,9 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
             if parameter.name == PRELOAD_PARAMETER and not file_value
             else "",
         )
-        value = parameter.stock if default is None else default
-        insertion = append_line(service.config, value, f"{name} = ")
-        skip_reason = next(filter(None, reasons), "") or _explain_jit(parameter, own_file)
+        default_value = parameter.stock if default is None else default
+        insertion = append_line(service.config, default_value, f"{name} = ")
+        skip_reason = next(filter(None, possible_reasons), "") or _explain_jit(parameter, own_file)
         yield Tunable(parameter.name, name, notation, insertion=insertion, skip_reason=skip_reason)
 
 
@@ -201,26 +201,26 @@ def _read_other_files(file_tree: FileTree, own_file: str) -> tuple[Mapping[str, 
         for link in file_tree.find_broken_links(pattern)
     }
     missing_reasons |= {
-        path: reason
+        path: unread_reason
         for pattern in patterns
-        for path, reason in file_tree.find_unread(pattern).items()
+        for path, unread_reason in file_tree.find_unread(pattern).items()
     }
-    for unread_path, reason in missing_reasons.items():
-        return {}, f"{unread_path} cannot be read: {reason}"
+    for unread_path, unread_reason in missing_reasons.items():
+        return {}, f"{unread_path} cannot be read: {unread_reason}"
     for path in (path for pattern in patterns for path in file_tree.glob(pattern)):
         config = _read_host_config(file_tree, path) if path != own_file else Config(path)
-        for unread_path, reason in config.unread_files.items():
-            return {}, f"{unread_path} cannot be read: {reason}"
+        for unread_path, unread_reason in config.unread_files.items():
+            return {}, f"{unread_path} cannot be read: {unread_reason}"
         for placed_directive in config.directives:
             # PATH and HOST sections apply only to certain paths or hosts.
             if not placed_directive.block.upper().startswith(("PATH", "HOST")):
-                extension = (
+                extension_directory = (
                     values_by_name.get(placed_directive.name, "")
                     if placed_directive.name == "zend_extension"
                     else ""
                 )
                 values_by_name[placed_directive.name] = " ".join(
-                    filter(None, (extension, *placed_directive.words))
+                    filter(None, (extension_directory, *placed_directive.words))
                 )
     return values_by_name, ""
 

@@ -39,8 +39,8 @@ def _detect_full_cache(reading: InstanceReading) -> ResourceShortage | None:
         return ResourceShortage(Resource.CACHE, f"{recompiled_text}: {cause_text}", REPORTED)
     free, wasted, used = (counters[f"{kind}_memory"] / 2**20 for kind in ("free", "wasted", "used"))
     # OPcache reports that it is full only if not even the smallest script fits.
-    has_room = free > MIN_FREE_SHARE * (free + wasted + used) or not used
-    if has_room and not counters["oom_restarts"] and not counters["cache_full"]:
+    has_free_memory = free > MIN_FREE_SHARE * (free + wasted + used) or not used
+    if has_free_memory and not counters["oom_restarts"] and not counters["cache_full"]:
         return None
     cause_text = (
         f"{free:.1f} MB are free, {wasted:.1f} MB wasted, and it restarted"

@@ -193,10 +193,10 @@ def build_status_command(placement: Placement) -> Argv:
     """Return the command that prints effective directives and counters, with one name and value per
     line.
     """
-    php, curl = placement.programs.get("php", "php"), placement.programs.get("curl", "curl")
+    php_program, curl = placement.programs.get("php", "php"), placement.programs.get("curl", "curl")
     if "php-fpm" not in placement.programs:
         return ("sh", "-c", _HTTP_SCRIPT, "sh", _STATUS_SCRIPT, curl, str(placement.listen))
-    scheme = "unix" if placement.socket_name.startswith("/") else "tcp"
+    socket_scheme = "unix" if placement.socket_name.startswith("/") else "tcp"
     return (
         "sh",
         "-c",
@@ -204,8 +204,8 @@ def build_status_command(placement: Placement) -> Argv:
         "sh",
         _STATUS_SCRIPT,
         _FASTCGI_CLIENT_SCRIPT,
-        php,
-        f"{scheme}://{placement.socket_name}",
+        php_program,
+        f"{socket_scheme}://{placement.socket_name}",
     )
 
 

@@ -135,8 +135,8 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
 def _find_default(parameter: Parameter, version: str) -> Value:
     first_version, new_default = _CHANGED_DEFAULTS.get(parameter.name, (0, parameter.stock))
     major_version = version.partition(".")[0]
-    has_changed = is_uint(major_version) and int(major_version) >= first_version
-    return new_default if has_changed else parameter.stock
+    has_new_default = is_uint(major_version) and int(major_version) >= first_version
+    return new_default if has_new_default else parameter.stock
 
 
 def _explain_unknown_default(parameter_name: str, service: RunningService) -> str:

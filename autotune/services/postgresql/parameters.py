@@ -150,7 +150,7 @@ def parse_value(parameter: Parameter, written_text: str, default_unit: str) -> V
     written_text = unquote(written_text).strip()
     if isinstance(parameter.stock, bool):  # an unambiguous prefix, such as `t`, is valid
         boolean_values = {
-            on for word, on in _BOOLEAN_WORDS.items() if word.startswith(written_text.lower())
+            is_on for word, is_on in _BOOLEAN_WORDS.items() if word.startswith(written_text.lower())
         }
         return boolean_values.pop() if len(boolean_values) == 1 else None
     if isinstance(parameter.stock, str):

@@ -156,13 +156,13 @@ def _find_listen_address(host: RunningHost, config: Config, environment: UnitEnv
     """
     socket_address = unit_files.find_socket_address(host.tree, environment.unit)
     own_addresses = [
-        f"{before}{placed.words[0]}{after}"
-        for name, before, after in _ADDRESS_CALLS
-        for placed in config.find_all(name)
+        f"{text_before}{placed_directive.words[0]}{text_after}"
+        for name, text_before, text_after in _ADDRESS_CALLS
+        for placed_directive in config.find_all(name)
     ]
     patterns = [
-        _build_address_pattern(config, environment, location)
-        for location in ([socket_address] if socket_address else own_addresses)
+        _build_address_pattern(config, environment, listen_location)
+        for listen_location in ([socket_address] if socket_address else own_addresses)
     ]
     matching_sockets = (
         app_server.match_sockets(host, pattern)
@@ -205,11 +205,11 @@ def _locate_parameter(
     if option := next(filter(config.find_all, _COMMAND_OPTIONS.get(parameter_name, ())), ""):
         return app_server.explain_command_option(option, config.main_file)
     is_conditional = any(call.directive.blocks for call in calls)
-    reason = app_server.explain_condition(config.main_file) if is_conditional else ""
+    skip_reason = app_server.explain_condition(config.main_file) if is_conditional else ""
     if parameter_name == "backlog":
-        reason = app_server.explain_socket_unit(service.host, service.unit) or reason
-    if reason:
-        return reason
+        skip_reason = app_server.explain_socket_unit(service.host, service.unit) or skip_reason
+    if skip_reason:
+        return skip_reason
     if not calls or parameter_name == "preload_app":
         return _locate_missing(config, environment, parameter)
     if len({call.words[0] for call in calls}) > 1:
@@ -219,11 +219,11 @@ def _locate_parameter(
     )
     if number_source is None:
         return f"{config.main_file} computes it: set a number to tune it"
-    value, value_location = number_source
+    current_value, value_location = number_source
     return (
         value_location
         if isinstance(value_location, Word)
-        else EnvironmentSetting(parameter_name, value_location, value)
+        else EnvironmentSetting(parameter_name, value_location, current_value)
     )
 
 
@@ -249,8 +249,8 @@ def _build_backlog_insertion(config: Config, default: Value) -> DirectiveInserti
     """
     match config.find_all("bind"):
         case [bind] if bind.words[0].endswith(("'", '"')) and not bind.directive.blocks:
-            sign, (path, end) = "&" if "?" in bind.words[0] else "?", bind.end_position
-            return DirectiveInsertion(default, [(path, end - 1)], f"{sign}backlog=")
+            sign, (path, bind_end) = "&" if "?" in bind.words[0] else "?", bind.end_position
+            return DirectiveInsertion(default, [(path, bind_end - 1)], f"{sign}backlog=")
     return None
 
 

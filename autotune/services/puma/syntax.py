@@ -62,25 +62,25 @@ def parse_directives(file_text: str, *, strict: bool = True) -> tuple[Directive,
     """
     directives: list[Directive] = []
     block_stack = _BlockStack(file_text, strict=strict)
-    for code, start in _list_statements(file_text):
+    for code, code_start in _list_statements(file_text):
         if strict and (
             opaque_call := next((m for m in _OPAQUE_PATTERN.finditer(code) if m["call"]), None)
         ):
-            raise build_syntax_error(file_text, start, f"`{opaque_call['call']}` runs code")
+            raise build_syntax_error(file_text, code_start, f"`{opaque_call['call']}` runs code")
         first_word = (code.split() or [""])[0]
         if first_word == "end" or first_word[:1] in _CLOSING_BRACKETS:
-            block_stack.read_line(code, start, first_word)
+            block_stack.read_line(code, code_start, first_word)
             continue
         enclosing_blocks = block_stack.enclosing_blocks
         if change_match := _OPERATOR_ASSIGNMENT_PATTERN.match(code):
             # An operator such as `+=` assigns a second value, so the variable's value is uncertain.
-            name = Word(f"{change_match['name']}=", start + change_match.start("name"))
+            name = Word(f"{change_match['name']}=", code_start + change_match.start("name"))
             directives.append(
-                Directive(name, (Word("", start + change_match.end()),), enclosing_blocks)
+                Directive(name, (Word("", code_start + change_match.end()),), enclosing_blocks)
             )
         elif statement_match := _STATEMENT_PATTERN.fullmatch(code):
-            directives += _parse_statement(statement_match, start, enclosing_blocks)
-        block_stack.read_line(code, start, first_word)
+            directives += _parse_statement(statement_match, code_start, enclosing_blocks)
+        block_stack.read_line(code, code_start, first_word)
     block_stack.check_closed()
     return tuple(directives)
 
@@ -103,11 +103,11 @@ class _BlockStack:
         endless_match = _ENDLESS_METHOD_PATTERN.match(code)
         open_loops, is_start = 0, True
         for token in _KEYWORD_PATTERN.finditer(code):
-            word, bracket = token["word"], token["bracket"]
-            if bracket in _CLOSING_BRACKETS:
-                self._close_block(_CLOSING_BRACKETS[bracket], start + token.start())
-            elif bracket:
-                self._open.append((bracket, first_word, start))
+            word, bracket_text = token["word"], token["bracket"]
+            if bracket_text in _CLOSING_BRACKETS:
+                self._close_block(_CLOSING_BRACKETS[bracket_text], start + token.start())
+            elif bracket_text:
+                self._open.append((bracket_text, first_word, start))
             elif word == "end":
                 self._close_block("end", start + token.start())
             elif word == "do" and open_loops:
@@ -120,8 +120,8 @@ class _BlockStack:
                 # condition.
                 is_start = token[0] in ("=", "(", "[", "{", ",", "|") or word in ("begin", "do")
 
-    def _close_block(self, kind: str, position: int) -> None:
-        if self._open and self._open[-1][0] == kind:
+    def _close_block(self, block_kind: str, position: int) -> None:
+        if self._open and self._open[-1][0] == block_kind:
             self._open.pop()
         elif self._strict:
             raise build_syntax_error(self._text, position, "a block that autotune cannot follow")
@@ -134,12 +134,12 @@ class _BlockStack:
 def _list_statements(file_text: str) -> Iterator[tuple[str, int]]:
     """Yield statements with their positions, without comments and heredocs."""
     is_comment, heredoc_marks = False, list[str]()
-    for line in re.finditer(r"[^\n]+", file_text):
-        stripped_line = line[0].strip()
+    for line_match in re.finditer(r"[^\n]+", file_text):
+        stripped_line = line_match[0].strip()
         if heredoc_marks:
             heredoc_marks = heredoc_marks[stripped_line == heredoc_marks[0] :]
             continue
-        code = _COMMENT_PATTERN.sub(lambda match: match[1] or "", line[0]).rstrip()
+        code = _COMMENT_PATTERN.sub(lambda match: match[1] or "", line_match[0]).rstrip()
         first_word = (code.split() or [""])[0]
         if first_word == "__END__":
             return
@@ -147,10 +147,10 @@ def _list_statements(file_text: str) -> Iterator[tuple[str, int]]:
         if is_comment or first_word == "=end":
             continue
         heredoc_marks = [match["mark"] for match in _HEREDOC_PATTERN.finditer(code)]
-        offset = 0
+        statement_offset = 0
         for statement in _split_statements(code):
-            yield statement, line.start() + offset
-            offset += len(statement) + 1
+            yield statement, line_match.start() + statement_offset
+            statement_offset += len(statement) + 1
 
 
 def _split_statements(code_line: str) -> Iterator[str]:
@@ -164,13 +164,13 @@ def _split_statements(code_line: str) -> Iterator[str]:
 
 
 def _parse_statement(
-    statement: re.Match[str], start: int, within: tuple[tuple[str, ...], ...]
+    statement_match: re.Match[str], statement_start: int, within: tuple[tuple[str, ...], ...]
 ) -> Iterator[Directive]:
-    name_word = Word(statement["name"], start + statement.start("name"))
-    rest, argument_start = statement["rest"], start + statement.start("rest")
+    name_word = Word(statement_match["name"], statement_start + statement_match.start("name"))
+    rest, argument_start = statement_match["rest"], statement_start + statement_match.start("rest")
     if condition_match := _CONDITION_PATTERN.search(f" {rest}"):
         rest, within = rest[: max(condition_match.start() - 1, 0)], (*within, ("if",))
-    if statement["sign"]:
+    if statement_match["sign"]:
         yield Directive(
             Word(f"{name_word.text}=", name_word.start),
             (strip_word(rest, argument_start),),
@@ -198,17 +198,17 @@ def _split_arguments(argument_text: str, start: int) -> Iterator[Word]:
     """Yield a call's arguments, which are separated by commas outside of brackets. The call's
     closing bracket ends the arguments.
     """
-    depth, start_position, end = 0, 0, len(argument_text)
+    depth, start_position, arguments_end = 0, 0, len(argument_text)
     for token in _TOKEN_PATTERN.finditer(argument_text):
         depth += (token[0] in "([{") - (token[0] in ")]}") if len(token[0]) == 1 else 0
         if depth < 0:
-            end = token.start()
+            arguments_end = token.start()
             break
         if token[0] == "," and depth == 0:
             yield strip_word(argument_text[start_position : token.start()], start + start_position)
             start_position = token.end()
-    if argument_text[start_position:end].strip():
-        yield strip_word(argument_text[start_position:end], start + start_position)
+    if argument_text[start_position:arguments_end].strip():
+        yield strip_word(argument_text[start_position:arguments_end], start + start_position)
 
 
 def assigns_number(directive: Directive) -> bool:

@@ -125,14 +125,14 @@ def describe_restart_loss(config: Config) -> str:
     """Return which data a restart loses: all data, unless Redis writes snapshots (the default) or
     an append-only log.
     """
-    last_values = {
+    value_by_directive = {
         name: line.words[0].strip("\"'")
         for name in ("save", "appendonly")
         for line in config.find_all(name)
         if line.words
     }
-    uses_append_file = last_values.get("appendonly", "no").lower() == "yes"
-    saves_snapshots = last_values.get("save", "3600") != ""
+    uses_append_file = value_by_directive.get("appendonly", "no").lower() == "yes"
+    saves_snapshots = value_by_directive.get("save", "3600") != ""
     return (
         ""
         if uses_append_file or saves_snapshots

@@ -131,9 +131,9 @@ class Sysctl(Service):
         }
 
     def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
-        keys = tuple(parameter.name for parameter in self.parameters)
+        sysctl_names = tuple(parameter.name for parameter in self.parameters)
         # With `-e`, sysctl ignores keys that this kernel lacks.
-        return (Readback((placement.programs["sysctl"], "-e", *keys), parse_effective),)
+        return (Readback((placement.programs["sysctl"], "-e", *sysctl_names), parse_effective),)
 
 
 SERVICES = (Sysctl(),)
@@ -151,7 +151,7 @@ def parse_effective(output: str) -> dict[str, Value]:
     printed_rows = (line.partition(" = ") for line in split_lines(output))
     parameter_names = {parameter.name for parameter in PARAMETERS}
     return {
-        key: parse_number(" ".join(value.split()))
-        for key, mark, value in printed_rows
-        if mark and key in parameter_names
+        sysctl_name: parse_number(" ".join(value.split()))
+        for sysctl_name, equals_sign, value in printed_rows
+        if equals_sign and sysctl_name in parameter_names
     }

@@ -50,8 +50,8 @@ def _list_candidates(host: RunningHost) -> Iterator[ServerCandidate | str]:
 
 def _find_selected_section(file_tree: FileTree, unit: str) -> str:
     """Return the section that a unit's command selects after a file name, or an empty string."""
-    sections = (word.partition(".ini:")[2] for word in _list_command_words(file_tree, unit))
-    return next(filter(None, sections), "")
+    section_names = (word.partition(".ini:")[2] for word in _list_command_words(file_tree, unit))
+    return next(filter(None, section_names), "")
 
 
 def _list_application_files(host: RunningHost) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -76,8 +76,8 @@ def _list_application_files(host: RunningHost) -> Iterator[tuple[str, tuple[str,
             vassal_directories += [placed.words[0] for placed in emperor_directives if placed.words]
             vassal_files = [
                 path
-                for location in vassal_directories
-                for path in host.tree.glob(join(location, "*.ini"))
+                for vassal_directory in vassal_directories
+                for path in host.tree.glob(join(vassal_directory, "*.ini"))
             ]
             yield unit, tuple(dict.fromkeys(vassal_files if vassal_directories else ini_files))
     if host.is_active(UNIT_NAME) and (
@@ -89,10 +89,10 @@ def _list_application_files(host: RunningHost) -> Iterator[tuple[str, tuple[str,
 def _read_host_config(file_tree: FileTree, path: str) -> Config:
     config = read_config(file_tree, path, syntax.parse_directives, syntax.parse_include)
     section_includes = [
-        f"{placed.name} = {placed.words[0]}"
+        f"{placed_directive.name} = {placed_directive.words[0]}"
         for name in syntax.INCLUDE_OPTIONS
-        for placed in config.find_all(name)
-        if placed.words and ":" in placed.words[0]
+        for placed_directive in config.find_all(name)
+        if placed_directive.words and ":" in placed_directive.words[0]
     ]
     uncertain_reason = (
         f"`{section_includes[0]}` may set it in another section" if section_includes else ""
@@ -111,10 +111,10 @@ def _find_listen_address(config: Config) -> str:
     """Return the TCP port or socket path on which uWSGI listens; by default, Debian's socket."""
     application_name = basename(config.main_file).removesuffix(".ini")
     addresses = [
-        placed.words[0]
+        placed_directive.words[0]
         for option in ("socket", "http", "https")
-        for placed in config.find_all(option)
-        if placed.words
+        for placed_directive in config.find_all(option)
+        if placed_directive.words
     ]
     address = (addresses or [f"/run/uwsgi/app/{application_name}/socket"])[0]
     return app_server.parse_address(_replace_placeholders(config, address))
@@ -164,7 +164,7 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
         inherited_value = inherited_values.get(
             option, environment.get_value(f"UWSGI_{name.upper()}")
         )
-        default = int(inherited_value) if is_uint(inherited_value) else parameter.stock
+        default_value = int(inherited_value) if is_uint(inherited_value) else parameter.stock
         skip_reason = ""
         # uWSGI accepts any unique prefix of an option's name.
         if command_option := next(
@@ -176,10 +176,10 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
             "",
         ):
             skip_reason = app_server.explain_command_option(command_option, config.main_file)
-        elif any(placed.directive.blocks for placed in config.find_all(option)):
+        elif any(placed_directive.directive.blocks for placed_directive in config.find_all(option)):
             skip_reason = app_server.explain_condition(config.main_file)
         insertion = DirectiveInsertion(
-            default, find_line_end(config, syntax.SECTION_HEADER), f"\n{option} = "
+            default_value, find_line_end(config, syntax.SECTION_HEADER), f"\n{option} = "
         )
         yield Tunable(
             name, option, NUMBER, insertion=insertion, last_wins=True, skip_reason=skip_reason

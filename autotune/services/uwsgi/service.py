@@ -150,10 +150,10 @@ def parse_counters(output: str) -> Mapping[str, float]:
     the harakiri timeout.
     """
     workers = list_objects(parse_stats(output), "workers")
-    cores = [core for worker in workers for core in list_objects(worker, "cores")]
-    if not cores:
+    cores_stats = [core_stats for worker in workers for core_stats in list_objects(worker, "cores")]
+    if not cores_stats:
         return {}
-    busy_cores = sum(bool(core.get("in_request")) for core in cores)
+    busy_cores = sum(bool(core_stats.get("in_request")) for core_stats in cores_stats)
     harakiri_counts = [worker.get("harakiri_count") for worker in workers]
     return {
         BUSY_WORKERS: float(busy_cores),

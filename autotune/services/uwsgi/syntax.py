@@ -66,5 +66,5 @@ def parse_directives(file_text: str) -> tuple[Directive, ...]:
 def parse_include(directive: Directive) -> str | None:
     """Return the path of an additional file that an option includes, or ``None``."""
     is_include = directive.name.text in INCLUDE_OPTIONS and directive.arguments
-    path = directive.arguments[0].text if is_include else ""
-    return path if path and ":" not in path else None
+    include_path = directive.arguments[0].text if is_include else ""
+    return include_path if include_path and ":" not in include_path else None

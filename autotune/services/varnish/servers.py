@@ -20,8 +20,8 @@ def parse_sick_backends(output: str) -> tuple[str, ...]:
 
     A backend that an administrator has set to `sick` is not returned.
     """
-    header, *backend_lines = [line for line in split_lines(output) if line.strip()] or [""]
-    if not header.startswith("Backend name"):
+    table_header, *backend_lines = [line for line in split_lines(output) if line.strip()] or [""]
+    if not table_header.startswith("Backend name"):
         raise ValueError(f"no backends in {output[:200]!r}")
     backend_rows = [line.split() for line in backend_lines]
     return tuple(

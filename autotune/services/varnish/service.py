@@ -139,8 +139,8 @@ def parse_effective(output: str) -> Settings:
 def parse_effective_storage(output: str) -> Settings:
     """Return the memory for objects, which is the sum of used and free bytes."""
     storage_sizes = [
-        number
-        for name, number in parse_counters(output).items()
+        counter_value
+        for name, counter_value in parse_counters(output).items()
         if name.startswith("SMA.")
         and name.endswith((".g_bytes", ".g_space"))
         and ".Transient." not in name
@@ -153,9 +153,9 @@ def parse_counters(output: str) -> Mapping[str, float]:
     printed_document = _parse_json(output, {})
     all_counters = printed_document.get("counters", printed_document)
     return {
-        name: float(counter["value"])
-        for name, counter in (all_counters if isinstance(all_counters, dict) else {}).items()
-        if isinstance(counter, dict) and _is_number(counter.get("value"))
+        name: float(counter_entry["value"])
+        for name, counter_entry in (all_counters if isinstance(all_counters, dict) else {}).items()
+        if isinstance(counter_entry, dict) and _is_number(counter_entry.get("value"))
     }
 
 
