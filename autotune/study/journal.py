@@ -13,6 +13,7 @@ from autotune import durable_files, foreign_files
 from autotune.errors import AutotuneError
 from autotune.strict_parsing import parse_json
 
+JournalLine = Mapping[str, Any]  # a line as JSON, whose fields are not checked yet
 DAMAGED_HINT = "restore the file from a copy, or move the study's directory away"
 MAX_LINE_BYTES = 1 << 24  # the largest records of long studies are a tenth of this size
 MAX_RECORDS = 500_000  # of 100,000 configurations; one record takes about 1 KB of memory

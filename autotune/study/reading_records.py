@@ -15,6 +15,7 @@ from autotune.measure.benchmark import BenchmarkAnswer
 from autotune.measure.reading import Reading
 from autotune.monitor.activity import HostUsage
 from autotune.study import journal
+from autotune.study.journal import JournalLine
 from autotune.study.record_codec import decode
 
 READINGS_FILE = "readings.jsonl"
@@ -121,7 +122,7 @@ def load_readings(directory: Path) -> list[RecordedReading]:
     ]
 
 
-def _decode_reading_record(path: Path, record: Mapping[str, Any]) -> RecordedReading | RecordedCall:
+def _decode_reading_record(path: Path, record: JournalLine) -> RecordedReading | RecordedCall:
     try:
         if record.get("purpose") == CALL_PURPOSE:
             return decode(RecordedCall, record)

@@ -36,6 +36,7 @@ from autotune.masking import mask_secrets
 from autotune.optimize.storage import ConnectionTracker, find_database_error
 from autotune.study import journal, ownership
 from autotune.study.directory import EVENTS_FILE
+from autotune.study.journal import JournalLine
 from autotune.study_argument import WORKERS_FILE
 from autotune.target.messages import find_nearest_name
 from autotune.target.read_target import TARGET_FILE_NAME
@@ -131,7 +132,7 @@ class SharedStudy:
     study_id: int
     name: str
     target_text: str
-    first_record: Mapping[str, Any]
+    first_record: JournalLine
 
 
 class StudyDatabase:
@@ -397,7 +398,7 @@ class StudyDatabase:
         return study_directory
 
     def copy_files(
-        self, study: SharedStudy, records: Iterable[Mapping[str, Any]], directory: Path
+        self, study: SharedStudy, records: Iterable[JournalLine], directory: Path
     ) -> None:
         """Copy the rendered files of trials that are missing in ``directory``."""
         missing_paths: dict[str, list[Path]] = {}
@@ -621,7 +622,7 @@ def parse_lines(lines: Iterable[bytes]) -> list[dict[str, Any]]:
         raise AutotuneError(error.message, hint=COMPROMISED_HINT) from error
 
 
-def _list_file_digests(record: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _list_file_digests(record: JournalLine) -> list[tuple[str, str]]:
     digest_by_name = record.get("files")
     if record.get("event") != "deployed" or not isinstance(digest_by_name, Mapping):
         return []

@@ -24,6 +24,7 @@ from autotune.space.parameter_caps import Clamp
 from autotune.study import clamps
 from autotune.study import journal_records as records
 from autotune.study.ceiling_records import CacheCeilings, Ceilings, StackCeilings
+from autotune.study.journal import JournalLine
 from autotune.study.journal_records import (
     RecordedBottleneck,
     RecordedNoise,
@@ -474,7 +475,7 @@ class _StateDraft:
         return replace(self._state, **state_fields)
 
 
-def replay_records(event_records: Iterable[Mapping[str, Any]], state: State | None = None) -> State:
+def replay_records(event_records: Iterable[JournalLine], state: State | None = None) -> State:
     """Return the state after these records in order, starting from ``state`` if given.
 
     Raises AutotuneError if a record lacks required content.
@@ -486,7 +487,7 @@ def replay_records(event_records: Iterable[Mapping[str, Any]], state: State | No
     return draft.build()
 
 
-def decode_valid_record(record_type: type[T], record: Mapping[str, Any]) -> T:
+def decode_valid_record(record_type: type[T], record: JournalLine) -> T:
     """Return a record as an instance of ``record_type``. Raises AutotuneError if required content is
     missing.
     """
@@ -495,7 +496,7 @@ def decode_valid_record(record_type: type[T], record: Mapping[str, Any]) -> T:
 
 
 @contextmanager
-def _convert_errors(record: Mapping[str, Any]) -> Iterator[None]:
+def _convert_errors(record: JournalLine) -> Iterator[None]:
     try:
         yield
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
@@ -506,7 +507,7 @@ def _convert_errors(record: Mapping[str, Any]) -> Iterator[None]:
         ) from error
 
 
-def apply_record(state: State, record: Mapping[str, Any]) -> State:
+def apply_record(state: State, record: JournalLine) -> State:
     """Return the state after one more record. Unknown records are skipped.
 
     Raises ValueError for a record without the required content of its kind.
@@ -516,7 +517,7 @@ def apply_record(state: State, record: Mapping[str, Any]) -> State:
     return draft.build()
 
 
-def _apply_to_draft(record: Mapping[str, Any], draft: _StateDraft) -> None:
+def _apply_to_draft(record: JournalLine, draft: _StateDraft) -> None:
     record_type = find_record_type(record)
     if record_type:
         _apply(decode(record_type, record), draft)
