@@ -472,7 +472,7 @@ def prepare(file: TargetFile) -> StackEnvironment:
         space, removal_lines = exclude_rejected_choices(space, instances, find_errors)
     if runtime.installed:
         require_persisted_state(stack_files, space.baseline, instances)
-    # Edits are proven once per study; a resumed study uses the recorded result.
+    # Edits are tested once per study; a resumed study uses the recorded result.
     needs_proof = runtime.installed and file.adopted is None
     edit_proof = prove_edits(space, instances, stack_files.read_values) if needs_proof else NO_PROOF
     templates = templates.without_parameters(edit_proof.refuted)

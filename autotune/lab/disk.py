@@ -35,8 +35,8 @@ EMPTY_DIRECTORY_MODES = {
     "boot": 0o755, "dev": 0o755, "home": 0o755, "mnt": 0o755, "proc": 0o555, "root": 0o700,
     "run": 0o755, "sys": 0o555, "tmp": 0o1777,
 }  # fmt: skip
-# Subdirectories of shared directories with this machine's own data. On hosts, these subdirectories are
-# empty.
+# Subdirectories that hold this machine's own data, in directories that are otherwise shared. On hosts,
+# these subdirectories are empty.
 EMPTIED_DIRECTORIES = (
     "etc/cron.d", "etc/rc0.d", "etc/rc1.d", "etc/rc2.d", "etc/rc3.d", "etc/rc4.d", "etc/rc5.d",
     "etc/rc6.d", "etc/rcS.d", "etc/ssh", "etc/ssl/private", "etc/sysctl.d", "etc/systemd",

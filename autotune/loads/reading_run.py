@@ -130,7 +130,7 @@ def _plan_sample(
     spec: LoadSpec,
     earlier_inspection: AnswerInspection,
 ) -> AnswerSample | None:
-    """Return the sample for a reading, or ``None`` if no response can be validated."""
+    """Return the sample of requests for a reading, or ``None`` if no response can be validated."""
     if validator is None:
         has_body = bool(request.expected_body)
         validator = AnswerValidator.for_exact_body(request) if has_body else AnswerValidator(())

@@ -382,7 +382,7 @@ def _compute_busy_period_correlation(
 ) -> Array:
     """Return the correlation between the requests in a reading of a queue with short service times.
 
-    The correlation falls with the length of the reading in relaxation times. The relaxation time of a
+    The more relaxation times a reading lasts, the lower is the correlation. The relaxation time of a
     reflected Brownian motion is its variance divided by the square of its drift (Harrison 1985).
     """
     relaxation_times = (utilisation - 1.0) ** 2 * decay / 2.0 / latency_limit * seconds

@@ -131,8 +131,8 @@ def _solve_offsets(
     bed_count: int,
     offset_sd: float,
 ) -> tuple[Array, npt.NDArray[Any], Array, Array]:
-    """Return mean and covariance of the offsets, the residuals, and the degrees of freedom of each
-    residual.
+    """Return four results: the mean and the covariance of the offsets, the residuals, and their degrees
+    of freedom.
     """
     weighted_design = design_matrix / log_peak_variances[:, None]
     covariance = np.linalg.inv(

@@ -436,9 +436,7 @@ def find_value_end(config: Config, directive_name: str) -> list[FilePosition]:
 
 
 def find_directive_start(config: Config, directive_name: str) -> list[FilePosition]:
-    """Return the position before the only directive with this name, or no position unless exactly one
-    exists.
-    """
+    """Return the position before the only directive with this name, or nothing if there are several."""
     match config.find_all(directive_name):
         case [placed]:
             return [(placed.path, placed.directive.name.start)]

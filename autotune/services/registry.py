@@ -393,7 +393,7 @@ class TierLike(Protocol):
 
 @dataclass(frozen=True)
 class TierService:
-    """A service in a tier, its role, and the settings under which it exists.
+    """A service in a tier, its role, and the settings with which the tier includes it.
 
     ``when`` contains conditions on the study's settings, by full name. If ``when`` is empty, the
     service always exists.

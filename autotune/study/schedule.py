@@ -56,8 +56,8 @@ from autotune.target.model import Budget
 # There are two finalists, or more if time allows and their estimates overlap.
 MIN_FINALISTS = 2
 MAX_FINALISTS = 4
-# Search trials between two measurements of the reference. Pruned trials are short and less sensitive to
-# drift, so PRUNED_TRIALS_DIVISOR pruned trials count as one.
+# Number of search trials between two measurements of the reference. Pruned trials are short and less
+# sensitive to drift, so PRUNED_TRIALS_DIVISOR pruned trials count as one.
 REFERENCE_INTERVAL_TRIALS = 6
 PRUNED_TRIALS_DIVISOR = 3
 # Maximum share of the time budget that may be reserved for finals and proof.

@@ -8,7 +8,8 @@ from itertools import islice
 
 MAX_VALUE_LENGTH = 40
 MAX_LISTED_NAMES = 25  # maximum number of names in a hint
-# A comparison of names takes time with the square of their length. Names may be from someone else.
+# The time of a comparison grows with the square of the length of the names. Names may be from someone
+# else.
 MAX_COMPARED_LENGTH, MAX_COMPARED_NAMES = 100, 2000
 
 

@@ -84,7 +84,7 @@ ALLOWED_CHANGES = (
     ("search",),
     ("try",),
     ("unit",),
-    ("timeout",),  # timeout of a command, which does not affect its values
+    ("timeout",),  # time limit of a command, which does not affect the values that it prints
     ("hosts", "*", "user"),
     ("hosts", "*", "port"),
     ("ssh",),
