@@ -176,7 +176,7 @@ def _remove_bed_offset(state: State, trial: Trial) -> Trial:
 
 
 def list_repeats(state: State, trial_number: int) -> tuple[Trial, ...]:
-    """Return the finished measurements of a trial's settings that began after the trial was selected.
+    """Return the finished measurements of a trial's settings that started after the trial was selected.
 
     The measurements come from the confirmation, or from the finals if no confirmation took place.
     """
