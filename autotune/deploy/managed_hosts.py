@@ -4,7 +4,8 @@ host.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import TypeVar
 from autotune.deploy.backup import BackupStore, HostBackup
 from autotune.deploy.host import ManagedHost
 from autotune.deploy.host_commands import APPLIED_BACKUP_FILE, BACKUP_FILE
-from autotune.deploy.host_lock import RENEWAL_SECONDS, renew_locks
+from autotune.deploy.host_lock import RENEWAL_SECONDS, HostLock, renew_locks
 from autotune.deploy.host_state import HostPlan, HostState, ServiceManager
 from autotune.deploy.restoration import restore_in_order
 from autotune.deploy.runtime import NoteCallback
@@ -287,14 +288,13 @@ def restore_hosts(
     try:
         preparation_results = run_on_all(transports.values(), prepare)
         prepared_hosts = [hosts[name] for name in preparation_results.results]
-        restore_results = _restore_and_renew_leases(prepared_hosts)
+        locked_hosts = [h for h in prepared_hosts if h.lock.is_locked]
+        with _renew_leases([h.lock for h in locked_hosts]):
+            restore_results = restore_in_order(locked_hosts)
     finally:
         run_on_all([h for h in hosts.values() if h.lock.is_locked], lambda host: host.lock.unlock())
-    errors = {
-        **_find_missing_hosts(store, transports),
-        **preparation_results.errors,
-        **restore_results.errors,
-    }
+    errors = {**_find_missing_hosts(store, transports), **preparation_results.errors}
+    errors |= restore_results.errors
     # A killed tuner may not have reported the copies that it saved.
     saved_copies = run_on_all(
         [host for host in prepared_hosts if host.name not in errors], ManagedHost.list_saved_copies
@@ -307,16 +307,15 @@ def restore_hosts(
     return lines
 
 
-def _restore_and_renew_leases(hosts: Iterable[ManagedHost]) -> HostResults[tuple[str, ...]]:
-    """Restore the locked hosts, and renew their leases. A host may wait for minutes until the tiers
-    behind it have started.
+@contextmanager
+def _renew_leases(locks: Sequence[HostLock]) -> Iterator[None]:
+    """Renew the leases of locked hosts in the ``with`` block. During a restore, a host may wait for
+    minutes until the tiers behind it have started.
     """
-    locked_hosts = [host for host in hosts if host.lock.is_locked]
-    locks = [host.lock for host in locked_hosts]
     lease = PeriodicTask("leases", RENEWAL_SECONDS, partial(renew_locks, locks))
     lease.start()
     try:
-        return restore_in_order(locked_hosts)
+        yield
     finally:
         lease.stop()
 
