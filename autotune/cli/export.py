@@ -124,6 +124,7 @@ def apply(
     from autotune.study.directory import find_free_directory
     from autotune.study.trial_context import check_can_keep
 
+    apply_export.refuse_simulated_export(export_)
     environment = prepare_target(target)
     settings = apply_export.read_applicable_settings(environment, export_)
     check_can_keep(environment)

@@ -61,6 +61,15 @@ def read_compatible_settings(space: SearchSpace, export: Path) -> Settings:
     return settings
 
 
+def refuse_simulated_export(export: Path) -> None:
+    """Raise AutotuneError if an export comes from a model, because its values were never measured."""
+    if _read_manifest(export).get("simulated"):
+        raise AutotuneError(
+            f"{export} comes from a model, so no host was measured with its values",
+            hint="list the values under `try:` in the target of the hosts, and run a study",
+        )
+
+
 def _find_inactive_settings(
     space: SearchSpace, export: Path, complete_settings: Settings, exported_settings: Settings
 ) -> list[str]:

@@ -8,7 +8,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from typer.testing import CliRunner
 
+from autotune.cli import app
 from autotune.deploy.deploy_result import DeployFailed
 from autotune.environments.preparation import prepare
 from autotune.errors import AutotuneError
@@ -183,3 +185,13 @@ def test_settings_that_had_no_effect_in_their_study_are_no_reason(tmp_path: Path
     changes = [{"parameter": "web.php_fpm.pm"}]
     export = written(tmp_path, {"parameters": parameters, "changes": changes})
     assert read_compatible_settings(space, export) == parameters
+
+
+def test_what_a_model_won_is_applied_to_no_host(tmp_path: Path) -> None:
+    export = tmp_path / "winner"
+    export.mkdir()
+    (export / "manifest.json").write_text('{"simulated": true, "parameters": {}}')
+    target = Path(__file__).parents[2] / "targets" / "lab.yaml"
+    done = CliRunner().invoke(app, ["apply", str(export), str(target), "--yes"])
+    assert done.exit_code == 1
+    assert "comes from a model" in str(done.exception)
