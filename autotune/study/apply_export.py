@@ -62,8 +62,15 @@ def read_compatible_settings(space: SearchSpace, export: Path) -> Settings:
 
 
 def refuse_simulated_export(export: Path) -> None:
-    """Raise AutotuneError if an export comes from a model, because its values were never measured."""
-    if _read_manifest(export).get("simulated"):
+    """Raise AutotuneError if an export comes from a model, because its values were never measured.
+
+    An unreadable export is ignored, because mistakes of the target are reported first.
+    """
+    try:
+        is_simulated = bool(_read_manifest(export).get("simulated"))
+    except AutotuneError:
+        return
+    if is_simulated:
         raise AutotuneError(
             f"{export} comes from a model, so no host was measured with its values",
             hint="list the values under `try:` in the target of the hosts, and run a study",
