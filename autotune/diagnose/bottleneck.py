@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -34,6 +35,11 @@ class Bottleneck:
     confidence: float
     gain: float = 0.0
     related: tuple[RelatedShortage, ...] = ()
+
+    @property
+    def evidence_words(self) -> frozenset[str]:
+        """Return the words of the evidence, which may name a parameter that helps."""
+        return frozenset(re.findall(r"\w+", self.evidence))
 
     def __str__(self) -> str:
         return f"{self.tier}.{self.service} on {self.host}: {self.resource}: {self.evidence}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -139,7 +138,7 @@ def list_recommended_changes(
         return ()
     own_shortage = bottleneck.tier, bottleneck.service, bottleneck.resource
     # The evidence contains the name of a parameter that helps, such as tmp_table_size.
-    evidence_words = set(re.findall(r"\w+", bottleneck.evidence))
+    evidence_words = bottleneck.evidence_words
     own_changes = sorted(
         _list_changes(*own_shortage, existing_names, catalogue),
         key=lambda change: parse_parameter(change).rpartition(".")[2] not in evidence_words,

@@ -11,10 +11,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from autotune.loads.reading_run import RUNAWAY_VIOLATION_SHARE
 from autotune.measure.reading import Reading
 
-# A reading with a larger share of violations is an overload.
-OVERLOAD_SHARE = 0.7
 # The stack did not recover if it is still overloaded at this share of a rate that met the SLO before. At
 # higher rates, readings also fail by chance.
 RECOVERED_RATE_SHARE = 0.9
@@ -40,7 +39,9 @@ class OverloadRecovery:
 
     def with_reading(self, reading: Reading, *, is_met: bool) -> OverloadRecovery:
         """Return the state after a reading. ``is_met`` is true if the reading met the SLO."""
-        is_overload = reading.truncated or reading.violations > OVERLOAD_SHARE * reading.intended
+        is_overload = (
+            reading.truncated or reading.violations > RUNAWAY_VIOLATION_SHARE * reading.intended
+        )
         fails_again = is_overload and self.follows_overload
         has_passed_before = reading.rate <= RECOVERED_RATE_SHARE * self.passed_rate
         return OverloadRecovery(

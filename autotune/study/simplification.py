@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from autotune.diagnose.bottleneck import Bottleneck
 from autotune.optimize.gp.surrogate import SurrogateModel
 from autotune.optimize.simplify import is_expendable, revert_changes, simplify_winner
@@ -74,5 +72,5 @@ def _find_named_parameters(state: State, space: SearchSpace) -> set[str]:
 def _is_named(name: ParameterName, bottleneck: Bottleneck) -> bool:
     service_pairs = {(tier, service) for tier, service, _ in bottleneck.related}
     service_pairs.add((bottleneck.tier, bottleneck.service))
-    words = re.findall(r"\w+", bottleneck.evidence)
-    return (name.tier, name.service) in service_pairs and name.parameter in words
+    is_concerned = (name.tier, name.service) in service_pairs
+    return is_concerned and name.parameter in bottleneck.evidence_words

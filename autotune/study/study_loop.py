@@ -381,8 +381,10 @@ def _compute_sd_in_proof(state: State, step: MeasureStep) -> float:
     If an unreliable stack made the first peak of one side too low, later measurements must be able to
     correct it. Otherwise, all pairs would repeat the same error.
     """
+    if step.phase is not Phase.CONFIRM:
+        return 0.0
     baseline, peak = find_baseline(state), find_incumbent(state)
-    if step.phase is not Phase.CONFIRM or peak is None or baseline is None or baseline.peak is None:
+    if peak is None or baseline is None or baseline.peak is None:
         return 0.0
     return abs(peak.log_mean - state.normalize_peak(baseline).log_mean) / 2.0
 

@@ -19,7 +19,7 @@ from autotune.services.base import Endpoint
 from autotune.target.requests_file import SessionStep, WeightedVisit
 from autotune.transports.local import LocalTransport
 from autotune.transports.request import Request, TlsOptions
-from tests.loads.tls import serving
+from tests.loads.tls import Site, serving
 
 FIXTURES = Path(__file__).parent / "fixtures" / "k6"
 CASES = sorted(path.stem for path in FIXTURES.glob("*.json"))
@@ -166,18 +166,27 @@ def test_pauses_longer_than_a_reading_are_refused() -> None:
         K6Generator().with_visits((PAUSES, longer))
 
 
+def read_until_sent(
+    generator: K6Generator, site: Site, spec: LoadSpec
+) -> tuple[LoadResult, list[str]]:
+    """Repeat a reading until the machine lets k6 send all in time, and return what it asked."""
+    for _ in range(10):
+        before = len(site.asked())
+        result = take_reading(
+            generator, site.request(), spec, LocalTransport(), max_rate=spec.rate,
+            validator=AnswerValidator(()),
+        )  # fmt: skip
+        if "not sent" not in result.errors:
+            break
+    return result, site.asked()[before:]
+
+
 @pytest.mark.stack
 @pytest.mark.built
 def test_a_real_k6_makes_all_requests_of_sessions_with_pauses(tmp_path: Path) -> None:
     spec = LoadSpec(20, 1.0, timeout=0.5, latency_limit=0.25, ramp_seconds=0.0)
     with serving(tmp_path) as site:
-        for _ in range(10):  # until the machine lets k6 send all in time
-            result = take_reading(
-                K6Generator().with_visits((PAUSES,)), site.request(), spec, LocalTransport(),
-                max_rate=20.0, validator=AnswerValidator(()),
-            )  # fmt: skip
-            if "not sent" not in result.errors:
-                break
+        result, _ = read_until_sent(K6Generator().with_visits((PAUSES,)), site, spec)
     assert (result.limited, result.errors, result.intended) == (None, {}, 20)
 
 
@@ -186,15 +195,8 @@ def test_a_real_k6_makes_all_requests_of_sessions_with_pauses(tmp_path: Path) ->
 def test_a_real_k6_makes_the_visits_of_a_reading(tmp_path: Path) -> None:
     spec = LoadSpec(40, 1.5, timeout=8.0, latency_limit=4.0, ramp_seconds=0.0)
     with serving(tmp_path) as site:
-        for _ in range(10):  # until the machine lets k6 send all in time
-            before = len(site.asked())
-            result = take_reading(
-                K6Generator(VISITS), site.request(), spec, LocalTransport(), max_rate=40.0,
-                validator=AnswerValidator(()),
-            )  # fmt: skip
-            if "not sent" not in result.errors:
-                break
-        asked = Counter(line.split()[4] for line in site.asked()[before:])
+        result, lines = read_until_sent(K6Generator(VISITS), site, spec)
+        asked = Counter(line.split()[4] for line in lines)
     assert (result.limited, result.errors, result.right_answers) == (None, {}, 60)
     assert asked == {"/a": 6, "/b": 54}
 

@@ -36,9 +36,8 @@ from autotune.target.requests_file import MAX_REQUESTS
 MASK_TEXT = "masked"
 SAFE_METHODS = frozenset({b"GET", b"HEAD"})
 DATA_METHODS = frozenset({b"POST", b"PUT", b"PATCH", b"DELETE"})
-NOT_MODIFIED_STATUS = (
-    b"304"  # the client had cached the page, but the load always requests it whole
-)
+# The client had cached the page, but the load always requests it whole.
+NOT_MODIFIED_STATUS = b"304"
 _MAX_BRACKET_PAIRS = 10
 _COMMENT_BYTES = 10_000  # space for comments: names of logs, and lines about the sample
 _SEPARATOR_PATTERN = re.compile(r"([/?&;=])")
