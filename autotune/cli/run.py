@@ -83,9 +83,10 @@ def run(
     studies: StudiesOption = DEFAULT_STUDIES_DIRECTORY,
 ) -> None:
     """Run a study: send load, change hosts, prove the best configuration, restore the hosts."""
+    from autotune.environments.target_checks import check_can_search
     from autotune.study import start
     from autotune.study.directory import find_free_directory, find_study
-    from autotune.study.trial_context import check_can_keep, check_can_search
+    from autotune.study.trial_context import check_can_keep
 
     options = {"--name": name, "--time": time, "--trials": trials}
     overrides = [(option, str(value)) for option, value in options.items() if value is not None]

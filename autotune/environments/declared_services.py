@@ -58,7 +58,8 @@ def _check_expression(
     try:
         unknown_names = sorted({*parse_expression(expression_text).names()} - allowed_names)
     except ValueError as error:
-        yield file.document.build_error(error_location, str(error))
+        hint = getattr(error, "hint", None)
+        yield file.document.build_error(error_location, str(error), hint=hint)
         return
     for unknown_name in unknown_names:
         yield file.document.unknown_name_error(error_location, "name", allowed_names, unknown_name)

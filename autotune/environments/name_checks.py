@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from autotune.deploy.stack import find_entry_tiers
-from autotune.environments import declared_services
+from autotune.environments import declared_services, target_checks
 from autotune.errors import AutotuneError, TargetError, TargetErrorCollector
 from autotune.loads.registry import find_generator
 from autotune.loads.target_request import find_foreign_address
 from autotune.services.registry import SHIPPED, catalogue_of, choice_name
 from autotune.space.space import find_unknown_deployments
 from autotune.target.beds import needs_bed
-from autotune.target.messages import suggest_name
+from autotune.target.messages import find_nearest_name, suggest_name
 from autotune.target.parameter_selection import (
     is_wildcard,
     list_prefixes,
@@ -35,6 +35,9 @@ def check_names(file: TargetFile) -> None:
     mistakes = TargetErrorCollector()
     with mistakes.collect():
         _check_sampler(file)
+    for error in target_checks.find_constraint_errors(file):
+        with mistakes.collect():
+            raise error
     if file.target.command is None:
         with mistakes.collect():
             find_generator(file)
@@ -45,6 +48,7 @@ def check_names(file: TargetFile) -> None:
             *_find_ambiguous_entries(file),
             *find_foreign_address(file),
             *_find_missing_templates(file),
+            *target_checks.find_stack_errors(file),
             *_find_unknown_parameters(file),
         ):
             with mistakes.collect():
@@ -68,7 +72,9 @@ def _find_unknown_apps(file: TargetFile) -> Iterator[TargetError]:
     for tier_name, tier in file.target.tiers.items():
         if tier.app and tier.app not in SHIPPED.applications:
             message = f"unknown application {tier.app!r}"
-            hint = suggest_name(tier.app, SHIPPED.applications)
+            hint = "remove `app:` to tune your own site; `app: reference` is autotune's test application"
+            if find_nearest_name(tier.app, SHIPPED.applications):
+                hint = suggest_name(tier.app, SHIPPED.applications)
             yield file.document.build_error(["tiers", tier_name, "app"], message, hint=hint)
 
 

@@ -133,9 +133,13 @@ def _locate_errors(target_file: TargetFile, load_key: str, path: str) -> Iterato
         yield
     except OSError as error:
         reason = f"cannot read {path}: {error.strerror}"
-        raise target_file.document.build_error(["load", load_key], reason) from error
+        hint = f"the path is relative to {target_file.path.name}"
+        raise target_file.document.build_error(["load", load_key], reason, hint=hint) from error
     except ValueError as error:
-        raise target_file.document.build_error(["load", load_key], f"{path}: {error}") from error
+        is_missing = not _resolve_path(target_file, path).exists()
+        hint = f"the path is relative to {target_file.path.name}" if is_missing else None
+        message = f"{path}: {error}"
+        raise target_file.document.build_error(["load", load_key], message, hint=hint) from error
 
 
 def _build_custom_generator(target_file: TargetFile, command: tuple[str, ...]) -> LoadGenerator:

@@ -61,7 +61,7 @@ from autotune.space.rules import (
 )
 from autotune.space.target_values import build_declared_dimensions, parse_value, read_tried_first
 from autotune.target import runtimes
-from autotune.target.messages import find_nearest_name
+from autotune.target.messages import find_nearest_name, format_value
 from autotune.target.model import ParameterRule, Scalar, Target, Tier
 from autotune.target.parameter_selection import (
     is_excluded,
@@ -437,9 +437,9 @@ def _check_feasibility(target_file: TargetFile, space: SearchSpace) -> None:
         except InfeasibleRule as error:
             location = _find_rule_location(target_file, error.rule, deployment)
             if not deployment:
-                raise target_file.document.build_error(
-                    location, f"no values can satisfy {error}"
-                ) from None
+                message = f"no values can satisfy {error}"
+                hint = "widen the range of a parameter in it, or relax the rule"
+                raise target_file.document.build_error(location, message, hint=hint) from None
             choices_text = ", ".join(f"{name} {value}" for name, value in deployment.items())
             raise target_file.document.build_error(
                 location,
@@ -448,8 +448,18 @@ def _check_feasibility(target_file: TargetFile, space: SearchSpace) -> None:
                 + "widen the range, or take the software out of `service:`",
             ) from None
         if broken_rules and not deployment:
-            reason = f"the baseline itself breaks a constraint: {broken_rules[0].rule}"
-            raise target_file.document.build_error(["constraints"], reason)
+            broken_rule = broken_rules[0]
+            message = f"the baseline itself breaks a constraint: {broken_rule.rule}"
+            hint = f"relax it, or set another `default:` for {broken_rule.parameter}"
+            location = _find_constraint(target_file, broken_rule.rule)
+            raise target_file.document.build_error(location, message, hint=hint)
+
+
+def _find_constraint(target_file: TargetFile, rule_text: str) -> Location:
+    """Return the location of the constraint with which ``rule_text`` starts."""
+    constraints = enumerate(target_file.target.constraints)
+    index = next((i for i, text in constraints if rule_text.startswith(text)), None)
+    return ["constraints"] if index is None else ["constraints", index]
 
 
 def _find_rule_location(target_file: TargetFile, rule: Rule, deployment: Settings) -> Location:
@@ -457,7 +467,7 @@ def _find_rule_location(target_file: TargetFile, rule: Rule, deployment: Setting
     this combination of deployments.
     """
     if target_file.target.constraints and not rule.is_built_in:
-        return ["constraints"]
+        return _find_constraint(target_file, rule.text)
     rule_names = {*rule.comparison.left.names(), *rule.comparison.right.names()}
     if named_rules := {
         parameter_name: parameter_rule
@@ -545,9 +555,10 @@ def _parse_rule(
 ) -> list[Rule]:
     location = ("constraints", index)
     try:
-        return list(vocabulary.build_rules(parse_comparison(rule_text)))
+        rules = list(vocabulary.build_rules(parse_comparison(rule_text)))
     except ValueError as error:
-        raise target_file.document.build_error(location, str(error)) from None
+        hint = getattr(error, "hint", None)
+        raise target_file.document.build_error(location, str(error), hint=hint) from None
     except KeyError as error:
         unknown_name = str(error.args[0])
         nearest_name = find_nearest_name(unknown_name, vocabulary.known_names)
@@ -555,6 +566,11 @@ def _parse_rule(
         raise target_file.document.build_error(
             location, f"unknown name {unknown_name!r}", hint=hint
         ) from None
+    for rule in rules:
+        if mistake := vocabulary.find_mistake(rule):
+            message, hint = mistake
+            raise target_file.document.build_error(location, message, hint=hint)
+    return rules
 
 
 # -- dimensions: what services declare, with the target's rules ----------------------------------
@@ -811,12 +827,16 @@ def _restrict_dimension(file: TargetFile, dimension: Dimension, rule: ParameterR
     if rule.range is not None:
         if dimension.choices:
             raise file.document.build_error(
-                [*location, "range"], f"{dimension.name} takes choices, not a range"
+                [*location, "range"],
+                f"{dimension.name} takes choices, not a range",
+                hint=f"`choices: [{', '.join(map(format_value, dimension.choices))}]`, or some of them",
             )
         low, high = (dimension.to_number(parse_rule_value(value, "range")) for value in rule.range)
         if low >= high:
             raise file.document.build_error(
-                [*location, "range"], f"{dimension.name}: the range [{low}, {high}] is empty"
+                [*location, "range"],
+                f"{dimension.name}: the range [{low}, {high}] is empty",
+                hint="write the lower value first, or `fixed: VALUE` for one value",
             )
         dimension = replace(dimension, low=low, high=high)
     if rule.choices is not None:

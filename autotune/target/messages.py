@@ -50,6 +50,23 @@ def find_nearest_name(name: str, names: Iterable[str]) -> str | None:
     return names_by_case[close_names[0]] if close_names else None
 
 
+def suggest_choice(value: object, choices: Iterable[object]) -> str:
+    """Return the hint for a value that is not among the choices of a parameter: the nearest choice,
+    and the list of choices.
+    """
+    choices = tuple(dict.fromkeys(choices))
+    same_text = (c for c in choices if str(c).casefold() == str(value).casefold())
+    nearest_choice = next(
+        same_text, find_nearest_name(str(value), (c for c in choices if isinstance(c, str)))
+    )
+    listed_choices = ", ".join(map(format_value, choices[:MAX_LISTED_NAMES]))
+    more_text = ", …" if len(choices) > MAX_LISTED_NAMES else ""
+    choices_text = f"it is one of: {listed_choices}{more_text}"
+    if nearest_choice is None:
+        return choices_text
+    return f"did you mean {format_value(nearest_choice)}? {choices_text}"
+
+
 def suggest_name(name: str, names: Iterable[str]) -> str:
     """Return the hint for an unknown name: the nearest known name, or all known names."""
     names = list(names)
