@@ -10,7 +10,7 @@ from autotune.errors import AutotuneError, TargetError, TargetErrorCollector
 from autotune.loads.registry import find_generator
 from autotune.loads.target_request import find_foreign_address
 from autotune.services.registry import SHIPPED, catalogue_of, choice_name
-from autotune.space.space import find_unknown_deployments
+from autotune.space.space import find_unknown_deployments, find_value_errors
 from autotune.target.beds import needs_bed
 from autotune.target.messages import find_nearest_name, suggest_name
 from autotune.target.parameter_selection import (
@@ -35,9 +35,6 @@ def check_names(file: TargetFile) -> None:
     mistakes = TargetErrorCollector()
     with mistakes.collect():
         _check_sampler(file)
-    for error in target_checks.find_constraint_errors(file):
-        with mistakes.collect():
-            raise error
     if file.target.command is None:
         with mistakes.collect():
             find_generator(file)
@@ -103,7 +100,9 @@ def _find_missing_templates(file: TargetFile) -> Iterator[TargetError]:
 
 
 def _find_unknown_parameters(file: TargetFile) -> Iterator[TargetError]:
-    """Yield an error for each unknown parameter, provided that all services are known."""
+    """Yield an error for each unknown parameter and each invalid value, provided that all services are
+    known.
+    """
     tiers, catalogue = file.target.tiers, catalogue_of(file.target)
     if any(s not in catalogue.deployments for tier in tiers.values() for s in tier.service) or any(
         tier.app and tier.app not in catalogue.applications for tier in tiers.values()
@@ -128,3 +127,4 @@ def _find_unknown_parameters(file: TargetFile) -> Iterator[TargetError]:
     for tier_service, pattern in list_unmatched_patterns(file.target, parameter_names):
         known_names = parameter_names | list_prefixes(parameter_names)
         yield unknown_parameter_error(file.document, tier_service, known_names, pattern)
+    yield from find_value_errors(file)

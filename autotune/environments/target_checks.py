@@ -1,4 +1,4 @@
-"""Checks of a target for which no host is needed: variables, files, constraints and links."""
+"""Checks of a target for which no host is needed: variables, files and links between tiers."""
 
 from __future__ import annotations
 
@@ -10,14 +10,11 @@ from autotune.errors import TargetError
 from autotune.loads import target_request
 from autotune.services.base import Role
 from autotune.services.registry import Catalogue, catalogue_of
-from autotune.space.expression import parse_comparison
-from autotune.target.messages import format_value
 from autotune.target.model import Target
 from autotune.target.read_target import TargetFile
 
 # Roles whose services answer requests themselves.
 FINAL_ROLES = frozenset({Role.CACHE, Role.STORE, Role.DATABASE})
-CONSTRAINT_HINT = "name a parameter, such as `web.php_fpm.max_children <= 64`, or remove it"
 
 
 def find_stack_errors(file: TargetFile) -> Iterator[TargetError]:
@@ -43,21 +40,6 @@ def check_can_search(environment: Environment) -> None:
         "nothing to tune: every parameter is fixed or excluded",
         hint=f"{hint}; `autotune measure TARGET` measures the baseline alone",
     )
-
-
-def find_constraint_errors(file: TargetFile) -> Iterator[TargetError]:
-    """Yield an error for each constraint with invalid syntax or without a name."""
-    for index, constraint in enumerate(file.target.constraints):
-        location = ("constraints", index)
-        try:
-            names = parse_comparison(constraint).names()
-        except ValueError as error:
-            hint = getattr(error, "hint", None)
-            yield file.document.build_error(location, str(error), hint=hint)
-            continue
-        if not names:
-            message = f"{format_value(constraint)} contains no parameter"
-            yield file.document.build_error(location, message, hint=CONSTRAINT_HINT)
 
 
 def _find_missing_ssh_config(file: TargetFile) -> Iterator[TargetError]:

@@ -38,6 +38,7 @@ from autotune.space.expression import (
 )
 from autotune.space.facts import HostFacts
 from autotune.space.quantity_text import UnitsByName, find_unit, format_quantity, format_terms
+from autotune.target.field_types import HintedError
 from autotune.target.model import Target
 from autotune.target.quantities import SIZE_UNITS
 
@@ -210,7 +211,8 @@ class RuleVocabulary:
             if name not in self._dimensions and name not in self._facts:
                 raise KeyError(name)
             if name in self._dimensions and isinstance(self._dimensions[name].baseline, str):
-                raise ValueError(f"{name} is text, and constraints compare numbers")
+                message = f"{name} is text, and constraints compare numbers"
+                raise HintedError(message, "list the allowed values as `choices:` in `parameters:`")
         conditions: list[tuple[str, tuple[Value, ...]]] = [
             (choice_name(tier), (deployment,))
             for tier, deployment in deployments.items()

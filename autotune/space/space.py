@@ -73,6 +73,7 @@ from autotune.target.read_target import TargetFile
 from autotune.target.yaml_document import Location
 
 FactsByHost = Mapping[str, HostFacts]
+PLACEHOLDER_FACTS = HostFacts(1, 2**30)  # for checks that do not depend on a host
 CONSTRAINT_NAMES_HINT = (
     "constraints compare numbers: parameters, and facts such as `web.memory` or `count(web.hosts)`"
 )
@@ -566,11 +567,67 @@ def _parse_rule(
         raise target_file.document.build_error(
             location, f"unknown name {unknown_name!r}", hint=hint
         ) from None
+    if not any(rule.names() for rule in rules):
+        message = f"{format_value(rule_text)} contains no parameter"
+        hint = "name a parameter, such as `web.php_fpm.max_children <= 64`, or remove it"
+        raise target_file.document.build_error(location, message, hint=hint)
     for rule in rules:
         if mistake := vocabulary.find_mistake(rule):
             message, hint = mistake
             raise target_file.document.build_error(location, message, hint=hint)
     return rules
+
+
+def find_value_errors(file: TargetFile) -> Iterator[TargetError]:
+    """Yield errors in the values and constraints of a stack that do not depend on its hosts.
+
+    All services and applications of the target must be known.
+    """
+    target, catalogue = file.target, catalogue_of(file.target)
+    facts = dict.fromkeys(target.hosts, PLACEHOLDER_FACTS)
+    dimensions = {
+        dimension.name: dimension
+        for tier_name, tier in target.tiers.items()
+        for dimension in build_tier_dimensions(tier_name, tier, PLACEHOLDER_FACTS, catalogue)
+    }
+    vocabulary = RuleVocabulary(target, dimensions, collect_rule_facts(target, facts))
+    for index, rule_text in enumerate(target.constraints):
+        try:
+            _parse_rule(file, vocabulary, index, rule_text)
+        except TargetError as error:
+            yield error
+    # The choices of kernel settings depend on the host.
+    host_services = {
+        tier_service.name
+        for tier_name, tier in target.tiers.items()
+        for tier_service in catalogue.list_tier_services(tier_name, tier)
+        if tier_service.role is Role.HOST
+    }
+    for location, value in _list_written_values(target):
+        dimension = dimensions.get(str(location[-2 if location[0] == "parameters" else -1]))
+        if not dimension or ParameterName.parse(dimension.name).service_prefix in host_services:
+            continue
+        if location[-1] == "range" and dimension.choices:
+            yield _build_range_error(file, dimension)
+            continue
+        try:
+            parse_value(file, dimension, location, value)
+        except TargetError as error:
+            yield error
+
+
+def _list_written_values(target: Target) -> Iterator[tuple[Location, Scalar]]:
+    """Yield the first value of each key that sets values of a parameter."""
+    for name, rule in target.parameters.items():
+        for key, values in (
+            ("range", rule.range), ("choices", rule.choices),
+            ("fixed", rule.fixed), ("default", rule.default),
+        ):  # fmt: skip
+            if values is not None:
+                first_value = values[0] if isinstance(values, tuple) else values
+                yield ("parameters", name, key), first_value
+    for index, settings in enumerate(target.try_first):
+        yield from ((("try", index, name), value) for name, value in settings.items())
 
 
 # -- dimensions: what services declare, with the target's rules ----------------------------------
@@ -816,6 +873,16 @@ def _build_dimension(
     return dimension.widen_to_include(dimension.baseline)
 
 
+def _build_range_error(file: TargetFile, dimension: Dimension) -> TargetError:
+    """Return the error for a range of a parameter whose values are choices."""
+    choices_text = ", ".join(map(format_value, dimension.choices))
+    return file.document.build_error(
+        ["parameters", dimension.name, "range"],
+        f"{dimension.name} takes choices, not a range",
+        hint=f"`choices: [{choices_text}]`, or some of them",
+    )
+
+
 def _restrict_dimension(file: TargetFile, dimension: Dimension, rule: ParameterRule) -> Dimension:
     location = ["parameters", dimension.name]
 
@@ -826,11 +893,7 @@ def _restrict_dimension(file: TargetFile, dimension: Dimension, rule: ParameterR
         return dimension.fix_at_value(parse_rule_value(rule.fixed, "fixed"))
     if rule.range is not None:
         if dimension.choices:
-            raise file.document.build_error(
-                [*location, "range"],
-                f"{dimension.name} takes choices, not a range",
-                hint=f"`choices: [{', '.join(map(format_value, dimension.choices))}]`, or some of them",
-            )
+            raise _build_range_error(file, dimension)
         low, high = (dimension.to_number(parse_rule_value(value, "range")) for value in rule.range)
         if low >= high:
             raise file.document.build_error(
