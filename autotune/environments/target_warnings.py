@@ -16,6 +16,7 @@ from autotune.target.quantities import format_duration
 from autotune.target.read_target import TargetFile
 from autotune.target.yaml_document import Location
 
+LONG_LIMIT_SECONDS = 10.0
 SHELLS = ("sh", "bash", "dash", "zsh", "ksh", "fish", "env")
 VARIABLE_PATTERN = re.compile(r"\$(?:\{\w+\}|[A-Za-z_]\w*)")
 BRACKETLESS_PATTERN = re.compile(r"\$[A-Za-z_]\w*")
@@ -49,6 +50,7 @@ def _find_doubts(target: Target) -> Iterator[TargetMistake]:
     if target.command is not None:
         yield from _find_command_doubts(target)
         return
+    yield from _find_long_limit(target)
     yield from _find_unused_hosts(target)
     yield from _find_ignored_keys(target)
     yield from _find_load_doubts(target)
@@ -103,6 +105,16 @@ def _find_unexpanded_arguments(
             hint = 'write the value, or start a shell: `[sh, -c, "…"]`'
             message = f"{match[0]!r} is passed on without being replaced"
             yield TargetMistake((*location, index), message, hint)
+
+
+def _find_long_limit(target: Target) -> Iterator[TargetMistake]:
+    limit = target.slo.objective.limit
+    if limit >= LONG_LIMIT_SECONDS:
+        message = f"{format_duration(limit)} is a long time for a response of a site"
+        hint = (
+            "`ms` are milliseconds, such as `p99: 50ms`; ignore this for slow reports and exports"
+        )
+        yield TargetMistake(("slo",), message, hint)
 
 
 def _find_unused_hosts(target: Target) -> Iterator[TargetMistake]:

@@ -61,7 +61,7 @@ from autotune.space.rules import (
 )
 from autotune.space.target_values import build_declared_dimensions, parse_value, read_tried_first
 from autotune.target import runtimes
-from autotune.target.messages import find_nearest_name, format_value
+from autotune.target.messages import find_nearest_name, format_value, suggest_list
 from autotune.target.model import ParameterRule, Scalar, Target, Tier
 from autotune.target.parameter_selection import (
     is_excluded,
@@ -765,7 +765,8 @@ def find_unknown_deployments(file: TargetFile) -> Iterator[TargetError]:
                 yield file.document.build_error(
                     ["tiers", tier_name, "service", index],
                     f"unknown service {deployment!r}",
-                    hint=catalogue.suggest_deployment(deployment),
+                    hint=suggest_list(deployment, catalogue.deployments)
+                    or catalogue.suggest_deployment(deployment),
                 )
             elif any(service.keeps_data for service, _ in catalogue.services_of(deployment)):
                 yield from _find_data_mismatch(file, tier_name, tier, deployment)

@@ -12,10 +12,17 @@ from graphlib import CycleError, TopologicalSorter
 
 from autotune.secret_detection import find_secrets
 from autotune.target.beds import ALL_BEDS, BED_PLACEHOLDER, build_bed_target
-from autotune.target.messages import format_value, is_same_value, suggest_choice, suggest_name
+from autotune.target.messages import (
+    format_value,
+    is_same_value,
+    suggest_choice,
+    suggest_list,
+    suggest_name,
+)
 from autotune.target.model import (
     MIN_TIMEOUT_LIMITS,
     REQUIRED_STACK_KEYS,
+    Host,
     Load,
     ParameterRule,
     Scalar,
@@ -298,8 +305,25 @@ def _check_names_exist(
     for index, name in enumerate(names):
         if name not in existing_names:
             message = f"unknown {noun} {name!r}"
-            yield TargetMistake((*location, index), message, suggest_name(name, existing_names))
+            hint = (
+                suggest_list(name, existing_names)
+                or (_find_address_hint(name, existing_names) if noun == "host" else None)
+                or suggest_name(name, existing_names)
+            )
+            yield TargetMistake((*location, index), message, hint)
     yield from _check_duplicates(location, names)
+
+
+def _find_address_hint(name: str, hosts: Mapping[str, object]) -> str | None:
+    """Return the hint for an address in place of the name of a host."""
+    for host_name, host in hosts.items():
+        if isinstance(host, Host) and host.address == name:
+            return f"write {host_name!r}, the name of the host with this address"
+    if name in ("localhost", "127.0.0.1", "::1"):
+        return "declare this machine: `hosts: {here: {transport: local}}`, and write `here`"
+    if re.fullmatch(r"[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+", name):
+        return f"declare the host: `hosts: {{NAME: {{address: {name}}}}}`, and write NAME here"
+    return None
 
 
 def _check_duplicates(location: tuple[str, ...], names: tuple[str, ...]) -> Iterator[TargetMistake]:

@@ -30,7 +30,7 @@ from autotune.target.field_types import (
 )
 from autotune.target.messages import format_value, is_same_value, suggest_choice, suggest_name
 from autotune.target.parameter_rule import ConditionValues
-from autotune.target.quantities import convert_to_unit
+from autotune.target.quantities import convert_to_unit, parse_magnitude
 
 # Relative to the user's configuration directory.
 USER_SERVICES_DIRECTORY = Path("autotune") / "services"
@@ -125,6 +125,7 @@ class ServiceParameter(TargetModel):
             raise error_at_key(
                 "default", message, "`choices: [true, false]` lists values of a switch"
             )
+        self._check_bounds()
         if self.directive is not None and self.directive.count("{}") != 1:
             message = (
                 f"{format_value(self.directive)} must contain `{{}}` once, in place of the value"
@@ -137,6 +138,26 @@ class ServiceParameter(TargetModel):
                 except ValueError as error:
                     raise error_at_key(key, str(error)) from None
         return self
+
+    def _check_bounds(self) -> None:
+        """Raise an error for a range whose numbers are out of order, or a default outside of them.
+
+        Bounds that depend on the host are not checked.
+        """
+        bounds = [parse_magnitude(bound) for bound in self.range or ()]
+        if None in bounds or not bounds:
+            return
+        (low_kind, low), (high_kind, high) = (bound for bound in bounds if bound)
+        lowest, highest = self.range or ("", "")
+        if low_kind == high_kind and low >= high:
+            hint = f"write the lower value first: `range: [{highest}, {lowest}]`"
+            raise error_at_key("range", f"the range from {lowest} to {highest} is empty", hint)
+        default = parse_magnitude(self.default)
+        if default and default[0] == low_kind == high_kind and not low <= default[1] <= high:
+            message = f"{self.default} is outside the range from {lowest} to {highest}"
+            raise error_at_key(
+                "default", message, "widen the range, so that it contains the default"
+            )
 
 
 def _as_tuple(value: object) -> tuple[object, ...]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import re
+from collections.abc import Collection, Iterable
 from itertools import islice
 
 MAX_VALUE_LENGTH = 40
@@ -65,6 +66,12 @@ def suggest_choice(value: object, choices: Iterable[object]) -> str:
     if nearest_choice is None:
         return choices_text
     return f"did you mean {format_value(nearest_choice)}? {choices_text}"
+
+
+def suggest_list(text: str, names: Collection[str]) -> str | None:
+    """Return the hint for several known names in one text, such as `web1, web2`, or ``None``."""
+    words = re.split(r"[,;\s]+", text.strip())
+    return f"write `[{', '.join(words)}]`" if words[1:] and all(w in names for w in words) else None
 
 
 def suggest_name(name: str, names: Iterable[str]) -> str:
