@@ -46,6 +46,17 @@ def prepare_target(
     return prepare_file(read_target(target, overrides), beds)
 
 
+def prepare_search(
+    target: Path, overrides: Iterable[Override] = (), beds: str | None = None
+) -> Environment:
+    """Return the environment as `prepare_target` does. Raises TargetError if there is nothing to tune."""
+    from autotune.environments.target_checks import check_can_search
+
+    environment = prepare_target(target, overrides, beds)
+    check_can_search(environment)
+    return environment
+
+
 def prepare_file(target_file: TargetFile, beds: str | None = None) -> Environment:
     """Return the environment of a target, or of its test beds. Raises TargetError or AutotuneError."""
     from autotune.environments.preparation import prepare

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,6 +18,9 @@ from autotune.exit_handling import print_mistake
 from autotune.target.messages import format_count
 from autotune.target.shipped_files import list_examples
 from autotune.terminal import echo
+
+if TYPE_CHECKING:
+    from autotune.environments.base import CheckResult
 
 ExampleOption = Annotated[
     str | None,
@@ -134,15 +137,13 @@ def check(
     headroom_text = environment.measure_headroom() if headroom else None
     if json_:
         warning_records = [{"message": w.message, "hint": w.hint} for w in warnings]
-        print_json(
-            {
-                "schema": 1,
-                **asdict(check_result),
-                "headroom": headroom_text,
-                "warnings": warning_records,
-            }
-        )
+        further_keys = {"headroom": headroom_text, "warnings": warning_records}
+        print_json({"schema": 1, **asdict(check_result), **further_keys})
         return
+    _print_check_result(check_result, headroom_text)
+
+
+def _print_check_result(check_result: CheckResult, headroom_text: str | None) -> None:
     if headroom_text:
         echo(f"  generator: {headroom_text}")
     lines_by_mark = {

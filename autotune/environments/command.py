@@ -242,11 +242,11 @@ def prepare(file: TargetFile) -> CommandEnvironment:
 
 def _build_program_error(file: TargetFile, name: str, program: Path) -> TargetError:
     """Return the error for a program that does not exist or is not executable."""
-    location, directory = ["command", 0], file.path.resolve().parent
-    if program.is_dir():
+    location, directory = ("command", 0), file.path.resolve().parent
+    if (directory / name).is_dir():
         message, hint = f"{name} is a directory", "name a program in it"
         return file.document.build_error(location, message, hint=hint)
-    if program.exists():
+    if "/" in name and program.exists():
         hint = f"chmod +x {shlex.quote(str(program))}"
         return file.document.build_error(location, f"{name} is not executable", hint=hint)
     hint = f"install it, or write its path: `./{Path(name).name}` is next to the target file"

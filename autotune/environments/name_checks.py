@@ -38,15 +38,16 @@ def check_names(file: TargetFile) -> None:
     if file.target.command is None:
         with mistakes.collect():
             find_generator(file)
+        declaration_errors = list(declared_services.find_errors(file))
         for error in (
-            *declared_services.find_errors(file),
+            *declaration_errors,
             *find_unknown_deployments(file),
             *_find_unknown_apps(file),
             *_find_ambiguous_entries(file),
             *find_foreign_address(file),
             *_find_missing_templates(file),
             *target_checks.find_stack_errors(file),
-            *_find_unknown_parameters(file),
+            *(_find_unknown_parameters(file) if not declaration_errors else ()),
         ):
             with mistakes.collect():
                 raise error

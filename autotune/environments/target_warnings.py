@@ -140,14 +140,14 @@ def _find_ignored_keys(target: Target) -> Iterator[TargetMistake]:
                 yield TargetMistake(("hosts", name, key), message, "remove it, or use ssh")
     tiers = target.tiers.values()
     if target.project is not None and not any(tier.isolated for tier in tiers):
-        message = "`project:` has no effect: no tier has `runtime: containers`"
+        message = "`project:` has no effect: no tier uses `runtime: containers`"
         yield TargetMistake(("project",), message, "add the runtime to its tiers, or remove it")
     is_data_used = target.simulated is not None or any(tier.app for tier in tiers)
     if "data" in target.model_fields_set and not is_data_used:
-        message = "`data:` has no effect: no tier has `app: reference`"
+        message = "`data:` has no effect: no tier serves `app: reference`"
         yield TargetMistake(("data",), message, "remove it: your own site has its own data")
     if target.ssh.config and all(host.transport == "local" for host in target.hosts.values()):
-        message = "`ssh:` has no effect: every host has `transport: local`"
+        message = "`ssh:` has no effect: every host uses `transport: local`"
         yield TargetMistake(("ssh",), message, "remove it")
 
 

@@ -313,8 +313,9 @@ def _join_alternatives(alternative_conditions: Iterable[Conditions]) -> Conditio
 
 
 def find_unit_mistake(rule: Rule, dimensions: Mapping[str, Dimension]) -> tuple[str, str] | None:
-    """Return the message and the hint for a rule that compares values of different kinds, or a number
-    without a unit with a size or duration; ``None`` for other rules.
+    """Return the message and the hint for a rule with wrong units, or ``None``.
+
+    Such a rule compares a size with a duration, or a number without a unit with one of them.
     """
     left, right = rule.comparison.left, rule.comparison.right
     units = [find_unit(side, rule.units) for side in (left, right)]

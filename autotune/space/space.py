@@ -569,7 +569,7 @@ def _parse_rule(
         ) from None
     if not any(rule.names() for rule in rules):
         message = f"{format_value(rule_text)} contains no parameter"
-        hint = "name a parameter, such as `web.php_fpm.max_children <= 64`, or remove it"
+        hint = "name a parameter, such as `TIER.SERVICE.PARAMETER <= 64`, or remove it"
         raise target_file.document.build_error(location, message, hint=hint)
     for rule in rules:
         if mistake := vocabulary.find_mistake(rule):
@@ -619,10 +619,8 @@ def find_value_errors(file: TargetFile) -> Iterator[TargetError]:
 def _list_written_values(target: Target) -> Iterator[tuple[Location, Scalar]]:
     """Yield the first value of each key that sets values of a parameter."""
     for name, rule in target.parameters.items():
-        for key, values in (
-            ("range", rule.range), ("choices", rule.choices),
-            ("fixed", rule.fixed), ("default", rule.default),
-        ):  # fmt: skip
+        for key in ("range", "choices", "fixed", "default"):
+            values = getattr(rule, key)
             if values is not None:
                 first_value = values[0] if isinstance(values, tuple) else values
                 yield ("parameters", name, key), first_value

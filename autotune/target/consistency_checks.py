@@ -124,6 +124,11 @@ def _check_load(target: Target) -> Iterator[TargetMistake]:
             f"`today` exceeds `max_rate` ({format_rate(load.max_rate)})",
             "raise `max_rate`, or lower `today`",
         )
+    yield from _check_request_files(load)
+
+
+def _check_request_files(load: Load) -> Iterator[TargetMistake]:
+    """Yield keys that cannot be combined with a file of requests."""
     request_list_keys = [key for key in REQUEST_LIST_KEYS if getattr(load, key) is not None]
     if len(request_list_keys) > 1:
         first_key, second_key = request_list_keys[:2]
@@ -451,7 +456,7 @@ def _check_command_keys(target: Target) -> Iterator[TargetMistake]:
         yield TargetMistake(("tune",), message, "remove it, and set `fixed:` for other parameters")
     if target.maximize and target.minimize:
         message = "`maximize` and `minimize` cannot be combined"
-        hint = "remove one: a study has one objective"
+        hint = "remove one of them"
         yield TargetMistake(("minimize",), message, hint)
     if not (target.maximize or target.minimize):
         message = "a command needs `maximize` or `minimize`"
@@ -501,9 +506,9 @@ def _check_declared_parameter(
             )
             continue
         for value in condition_values:
-            if hint := _find_condition_hint(other_parameters[condition_name], value):
+            if value_hint := _find_condition_hint(other_parameters[condition_name], value):
                 message = f"{condition_name} cannot be {format_value(value)}"
-                yield TargetMistake((*location, "when", condition_name), message, hint)
+                yield TargetMistake((*location, "when", condition_name), message, value_hint)
 
 
 def _find_condition_hint(rule: ParameterRule, value: Scalar) -> str | None:

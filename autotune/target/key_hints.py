@@ -8,8 +8,6 @@ from functools import cache
 from types import NoneType
 from typing import Any, get_args
 
-from pydantic import BaseModel
-
 from autotune.target.field_types import TargetModel
 from autotune.target.messages import find_nearest_name
 from autotune.target.model import Target
@@ -151,6 +149,11 @@ def find_key_hint(location: Location, valid_keys: list[str]) -> str | None:
     """Return the hint for the unknown key at ``location``; ``None`` if it has no better hint than the
     nearest valid key.
     """
+    return find_other_key_hint(location) or _find_place_hint(str(location[-1]), valid_keys)
+
+
+def find_other_key_hint(location: Location) -> str | None:
+    """Return the hint for a key from another program, or ``None``."""
     name, parents = str(location[-1]), location[:-1]
     section = str(parents[0]) if parents else ""
     if parents and parents[-1] == "expect" and name in _EXPECT_KEYS:
@@ -159,7 +162,7 @@ def find_key_hint(location: Location, valid_keys: list[str]) -> str | None:
         if name.lower() in names.lower().split():
             is_code = hint[0] == hint[-1] == "`" and hint.count("`") == 2
             return f"write {hint}" if is_code else hint
-    return _find_place_hint(name, valid_keys)
+    return None
 
 
 def list_keys_at(location: Location, model: type[TargetModel] = Target) -> list[str]:
@@ -217,7 +220,7 @@ def _iterate_models(
 
 def _list_inner_models(annotation: Any) -> Iterator[tuple[bool, type[TargetModel]]]:
     """Yield the models in an annotation, and True if the user chooses their keys."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+    if isinstance(annotation, type) and issubclass(annotation, TargetModel):
         yield False, annotation
         return
     is_named = getattr(annotation, "__origin__", None) is dict

@@ -118,8 +118,8 @@ class Host(TargetModel):
             )
         host_part, _, port_part = self.address.rpartition(":")
         if port_part.isdigit() and host_part and ":" not in host_part:
-            message = f"address: contains a port; write `address: {host_part}, port: {port_part}`"
-            raise error_at_key("address", message)
+            hint = f"write `address: {host_part}, port: {port_part}`"
+            raise error_at_key("address", "the address contains a port", hint)
         _check_ip_address("address", self.address)
         return self
 

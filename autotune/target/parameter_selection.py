@@ -92,8 +92,8 @@ def _suggest_pattern(pattern: str, known_names: list[str]) -> str:
     if not corrected:
         tiers = sorted({known_name.split(".")[0] for known_name in known_names})
         return f"it matches no parameter; the tiers are {', '.join(tiers)}"
-    name = corrected.rstrip(".")
-    return f"did you mean {name if name in known_names else f'{name}.{WILDCARD}'!r}?"
+    is_prefix = any(known_name.startswith(corrected) for known_name in known_names)
+    return f"did you mean {f'{corrected}{WILDCARD}' if is_prefix else corrected.rstrip('.')!r}?"
 
 
 def unknown_parameter_error(

@@ -21,7 +21,7 @@ from autotune.target.field_types import (
     USER_PATTERN,
     TargetModel,
 )
-from autotune.target.key_hints import find_key_hint, list_keys_at
+from autotune.target.key_hints import find_key_hint, find_other_key_hint, list_keys_at
 from autotune.target.messages import find_nearest_name, format_value
 from autotune.target.model import Bed, Host, Load, Ssh, Target, Tier
 from autotune.target.overrides import Override, apply_overrides
@@ -287,7 +287,8 @@ def _build_unknown_key_error(
     document: YamlDocument, location: Location, model: type[TargetModel]
 ) -> TargetError:
     unknown_key = str(location[-1])
-    if SECRET_KEY_PATTERN.search(unknown_key.lower()):
+    is_known_elsewhere = find_other_key_hint(location) is not None
+    if SECRET_KEY_PATTERN.search(unknown_key.lower()) and not is_known_elsewhere:
         return document.build_error(
             location, f"{unknown_key!r} does not belong in a target", hint=LOGIN_HINT
         )

@@ -15,7 +15,7 @@ from autotune.target.key_hints import _OTHER_KEYS, find_key_hint, list_keys_at
         (("max_rate",), "`max_rate:` belongs under `load:`"),
         (("budget", "slo"), "`slo:` belongs at the top level of the file"),
         (("load", "user"), "`headers: {Authorization: '${TOKEN}'}`, and TOKEN in autotune's environment"),
-        (("search", "port"), "`port:` belongs under `hosts: NAME:` or `tiers: NAME:`"),
+        (("search", "port"), "`port:` belongs under `hosts: NAME:` or under `tiers: NAME:`"),
         # A name that is clearly misspelt does not belong anywhere else.
         (("tiers", "web", "services"), None),
         (("time",), "`time:` belongs under `budget:`, or did you mean 'timeout'?"),
