@@ -178,6 +178,10 @@ class RuleVocabulary:
         size_names = {f"{tier}.{size}" for tier in self._target.tiers for size in SIZE_NAMES}
         return frozenset({*self._dimensions, *self._facts, *size_names})
 
+    def names_parameter(self, rule: Rule) -> bool:
+        """True if the rule contains a parameter, and not only numbers and facts about hosts."""
+        return not rule.names().isdisjoint(self._dimensions)
+
     def find_mistake(self, rule: Rule) -> tuple[str, str] | None:
         """Return the message and the hint for a rule with wrong units, or ``None``."""
         return find_unit_mistake(rule, self._dimensions)

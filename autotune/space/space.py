@@ -567,7 +567,7 @@ def _parse_rule(
         raise target_file.document.build_error(
             location, f"unknown name {unknown_name!r}", hint=hint
         ) from None
-    if not any(rule.names() for rule in rules):
+    if not any(vocabulary.names_parameter(rule) for rule in rules):
         message = f"{format_value(rule_text)} contains no parameter"
         hint = "name a parameter, such as `TIER.SERVICE.PARAMETER <= 64`, or remove it"
         raise target_file.document.build_error(location, message, hint=hint)

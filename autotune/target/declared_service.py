@@ -144,20 +144,18 @@ class ServiceParameter(TargetModel):
 
         Bounds that depend on the host are not checked.
         """
-        bounds = [parse_magnitude(bound) for bound in self.range or ()]
-        if None in bounds or not bounds:
+        if self.range is None:
             return
-        (low_kind, low), (high_kind, high) = (bound for bound in bounds if bound)
-        lowest, highest = self.range or ("", "")
-        if low_kind == high_kind and low >= high:
+        lowest, highest = self.range
+        low, high, default = (parse_magnitude(v) for v in (lowest, highest, self.default))
+        if low and high and low[0] == high[0] and low[1] >= high[1]:
             hint = f"write the lower value first: `range: [{highest}, {lowest}]`"
             raise error_at_key("range", f"the range from {lowest} to {highest} is empty", hint)
-        default = parse_magnitude(self.default)
-        if default and default[0] == low_kind == high_kind and not low <= default[1] <= high:
+        is_low = default and low and default[0] == low[0] and default[1] < low[1]
+        is_high = default and high and default[0] == high[0] and default[1] > high[1]
+        if is_low or is_high:
             message = f"{self.default} is outside the range from {lowest} to {highest}"
-            raise error_at_key(
-                "default", message, "widen the range, so that it contains the default"
-            )
+            raise error_at_key("default", message, "widen the range to the default")
 
 
 def _as_tuple(value: object) -> tuple[object, ...]:

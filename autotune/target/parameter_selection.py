@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
 from autotune.errors import TargetError
-from autotune.target.messages import find_nearest_name, suggest_name
+from autotune.target.messages import find_nearest_name, suggest_list, suggest_name
 from autotune.target.model import ParameterRule, Target
 from autotune.target.parameter_rule import WILDCARD
 from autotune.target.yaml_document import Location, YamlDocument
@@ -57,6 +57,8 @@ def list_unmatched_patterns(
 def suggest_parameter(name: str, names: Iterable[str]) -> str:
     """Return the hint for an unknown parameter: the nearest name in its tier, or the tier's services."""
     known_names = sorted(names)
+    if list_hint := suggest_list(name, known_names):
+        return list_hint
     if is_wildcard(name):
         return _suggest_pattern(name, known_names)
     tier, _, name_in_tier = name.partition(".")

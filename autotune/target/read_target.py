@@ -309,6 +309,8 @@ def _find_key_hint(
     if located_value is None and " " in name:
         written_key, _, text_after_key = name.partition(" ")
         return f"write a colon after the key, `{written_key}: {text_after_key.strip()}`"
+    if other_key_hint := find_other_key_hint(location):
+        return other_key_hint
     is_near = find_nearest_name(name, valid_keys) is not None
     if not is_near and located_value is None and document.find_text_before(location)[-1:] == ",":
         return "a ',' ends a value: write numbers without it, and lists in brackets, `[a, b]`"

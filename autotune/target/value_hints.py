@@ -55,6 +55,18 @@ NUMBER_EXAMPLES = {
     "trials": 40,
     "skew": 0.9,
 }
+# Hints for mappings where a list is required
+MAPPING_HINTS = {
+    "try": "write '- ' before each configuration",
+    "command": "write `command: [PROGRAM, ARGUMENT]`",
+    "constraints": "write comparisons as a list, such as `- web.nginx.backlog <= 4096`",
+}
+# Hints for values that are not text
+STRING_HINTS = {
+    "requests": "name a file, such as `requests: shop.requests.yaml`",
+    "body": """quote the text, such as `body: '{"item": 7}'`""",
+    "app": "remove `app:` to tune your own site",
+}
 NAMED_SECTIONS = ("hosts", "tiers", "parameters", "beds", "services")
 SCALAR_ERROR_TYPES = ("string_type", "int_type", "float_type", "bool_type", "literal_error")
 ERROR_TYPE_HINTS = {
@@ -160,8 +172,8 @@ def _find_list_hint(problem: ErrorDetails, key: str) -> str | None:
     value = problem["input"]
     if key in ("range", "safe"):
         return f"write `{key}: {correct_range(value) or '[LOWEST, HIGHEST]'}`"
-    if isinstance(value, Mapping) and key == "try":
-        return "write '- ' before each configuration"
+    if isinstance(value, Mapping):
+        return MAPPING_HINTS.get(key)
     if not isinstance(value, str) or find_secrets(value):
         return None
     if key in ("command", "check"):
@@ -182,6 +194,9 @@ def _split_words(command: str) -> list[str]:
 def _find_entries_hint(problem: ErrorDetails, key: str) -> str | None:
     """Return the hint for a list instead of a mapping in which the user chooses the keys."""
     value, example = problem["input"], NAMED_ENTRY_EXAMPLES.get(key, "{…}")
+    if key == "when" and isinstance(value, str):
+        words = re.findall(r"[\w.]+", value)
+        return f"write `when: {{{words[0]}: {words[1]}}}`" if len(words) == 2 else None
     if not isinstance(value, list) or not value:
         return None
     entry = value[0]
@@ -247,14 +262,14 @@ def _find_literal_hint(problem: ErrorDetails, _key: str) -> str | None:
 
 def _find_string_hint(problem: ErrorDetails, key: str) -> str | None:
     value = problem["input"]
-    if key == "requests":
-        return "name a file, such as `requests: shop.requests.yaml`"
-    if key == "body":
-        return """quote the text, such as `body: '{"item": 7}'`"""
+    if key in STRING_HINTS:
+        return STRING_HINTS[key]
     if key == "mode" and isinstance(value, int):
         return f"quote it: `mode: '{value:04d}'`"
     if isinstance(value, bool | int | float):
         return f'quote it if it is text: "{format_value(value)}"'
+    if isinstance(value, dict) and key in ("hosts", "uses", "service") and value:
+        return f"write names: `{key}: [{', '.join(value)}]`"
     if isinstance(value, list):
         return f"write one value, without brackets: `{key}: VALUE`"
     return f"write one value on the same line, as `{key}: VALUE`" if value else None

@@ -38,7 +38,7 @@ YAML_ERROR_TEXTS: tuple[tuple[str, str, str | None], ...] = (
     (
         r"mapping values are not allowed",
         "an unexpected ':'",
-        "check the indentation of this line and the one above, or quote text that contains ': '",
+        "check the indentation, put several keys of a line in braces, or quote text that contains ': '",
     ),
     (
         r"expected <block end>, but found '-'",
