@@ -603,29 +603,38 @@ def find_value_errors(file: TargetFile) -> Iterator[TargetError]:
         for tier_service in catalogue.list_tier_services(tier_name, tier)
         if tier_service.role is Role.HOST
     }
-    for location, value in _list_written_values(target):
-        dimension = dimensions.get(str(location[-2 if location[0] == "parameters" else -1]))
+    for location, values in _list_written_values(target):
+        dimension = dimensions.get(str(location[1 if location[0] == "parameters" else 2]))
         if not dimension or ParameterName.parse(dimension.name).service_prefix in host_services:
             continue
-        if location[-1] == "range" and dimension.choices:
-            yield _build_range_error(file, dimension)
-            continue
-        try:
-            parse_value(file, dimension, location, value)
-        except TargetError as error:
+        if error := _find_value_error(file, dimension, location, values):
             yield error
 
 
-def _list_written_values(target: Target) -> Iterator[tuple[Location, Scalar]]:
-    """Yield the first value of each key that sets values of a parameter."""
+def _find_value_error(
+    file: TargetFile, dimension: Dimension, location: Location, values: tuple[Scalar, ...]
+) -> TargetError | None:
+    """Return the error for the first value that the parameter cannot have, or ``None``."""
+    if location[-1] == "range" and values and dimension.choices:
+        return _build_range_error(file, dimension)
+    try:
+        for value in values:
+            parse_value(file, dimension, location, value)
+    except TargetError as error:
+        return error
+    return None
+
+
+def _list_written_values(target: Target) -> Iterator[tuple[Location, tuple[Scalar, ...]]]:
+    """Yield the values that a target sets for parameters, each with its location."""
     for name, rule in target.parameters.items():
-        for key in ("range", "choices", "fixed", "default"):
-            values = getattr(rule, key)
-            if values is not None:
-                first_value = values[0] if isinstance(values, tuple) else values
-                yield ("parameters", name, key), first_value
+        yield ("parameters", name, "range"), rule.range or ()
+        yield ("parameters", name, "choices"), rule.choices or ()
+        for key in ("fixed", "default"):
+            value = getattr(rule, key)
+            yield ("parameters", name, key), () if value is None else (value,)
     for index, settings in enumerate(target.try_first):
-        yield from ((("try", index, name), value) for name, value in settings.items())
+        yield from ((("try", index, name), (value,)) for name, value in settings.items())
 
 
 # -- dimensions: what services declare, with the target's rules ----------------------------------
