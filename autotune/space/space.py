@@ -607,8 +607,8 @@ def find_value_errors(file: TargetFile) -> Iterator[TargetError]:
         dimension = dimensions.get(str(location[1 if location[0] == "parameters" else 2]))
         if not dimension or ParameterName.parse(dimension.name).service_prefix in host_services:
             continue
-        if error := _find_value_error(file, dimension, location, values):
-            yield error
+        if value_error := _find_value_error(file, dimension, location, values):
+            yield value_error
 
 
 def _find_value_error(

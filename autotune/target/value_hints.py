@@ -179,7 +179,7 @@ def _find_list_hint(problem: ErrorDetails, key: str) -> str | None:
     if key in ("command", "check"):
         return f"write `{key}: [{', '.join(_split_words(value))}]`"
     if "," in value:
-        return f"write `{key}: [{', '.join(part.strip() for part in value.split(','))}]`"
+        return f"write `{key}: [{', '.join(item.strip() for item in value.split(','))}]`"
     return None
 
 
