@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from itertools import product
 from pathlib import PurePath
 
 from autotune.errors import TargetError
@@ -53,6 +54,7 @@ def _find_doubts(target: Target) -> Iterator[TargetMistake]:
     yield from _find_long_limit(target)
     yield from _find_unused_hosts(target)
     yield from _find_ignored_keys(target)
+    yield from _find_tier_doubts(target)
     yield from _find_load_doubts(target)
     yield from _find_ignored_tuning(target)
     yield from _find_single_choices(target)
@@ -149,6 +151,31 @@ def _find_ignored_keys(target: Target) -> Iterator[TargetMistake]:
     if target.ssh.config and all(host.transport == "local" for host in target.hosts.values()):
         message = "`ssh:` has no effect: every host uses `transport: local`"
         yield TargetMistake(("ssh",), message, "remove it")
+
+
+def _find_tier_doubts(target: Target) -> Iterator[TargetMistake]:
+    """Yield unused services, repeated links, and units that two tiers share."""
+    used_services = {service for tier in target.tiers.values() for service in tier.service}
+    for name in target.services:
+        if name not in used_services:
+            message = f"no tier uses the declared service {name!r}"
+            hint = f"write `service: {name}` in a tier, or remove the declaration"
+            yield TargetMistake(("services", name), message, hint)
+    owners: dict[tuple[str, str], str] = {}
+    catalogue = catalogue_of(target)
+    for name, tier in target.tiers.items():
+        if tier.forwards_to in tier.uses:
+            message = f"`uses:` repeats {tier.forwards_to!r}, to which the tier forwards"
+            yield TargetMistake(("tiers", name, "uses"), message, "remove it from `uses:`")
+        is_unit = tier.installed and not tier.isolated
+        deployments = [d for d in tier.service if is_unit and d in catalogue.deployments]
+        services = {service.name for d in deployments for service, _ in catalogue.services_of(d)}
+        for host, service in product(tier.hosts, sorted(services)):
+            owner = owners.setdefault((target.hosts[host].address, service), name)
+            if owner != name:
+                message = f"tiers {owner!r} and {name!r} share the unit and files of {service}"
+                hint = f"use different hosts: both tiers list {host!r}"
+                yield TargetMistake(("tiers", name, "hosts"), message, hint)
 
 
 def _find_single_choices(target: Target) -> Iterator[TargetMistake]:

@@ -18,6 +18,11 @@ tiers:
   lb: {hosts: lb1, service: nginx}
 load: {hosts: load1}
 """
+SERVICE = """\
+services:
+  x:
+    {role: web, port: 80, unit: x.service, files: {/etc/x: {}},
+     parameters: {a: {meaning: a, default: 1, range: [1, 2]}}}"""
 COMMAND = """\
 name: rows
 command: [./bench]
@@ -58,6 +63,13 @@ def test_shipped_targets_have_no_warnings(target: Path) -> None:
         (STACK, "name: shop",
          "name: shop\ntune: [lb.nginx.use]\nparameters: {lb.nginx.use: {fixed: epoll}}",
          "2:8: `tune:` lists lb.nginx.use, but `parameters:` fixes or excludes it"),
+        (STACK, "service: nginx}", ("service: nginx, forwards_to: web, uses: web}\n"
+         "  web: {hosts: load1, service: apache}"),
+         "7:54: `uses:` repeats 'web', to which the tier forwards"),
+        (STACK, "service: nginx}", ("service: nginx, forwards_to: web}\n"
+         "  web: {hosts: lb1, service: nginx+php-fpm}"),
+         "8:9: tiers 'lb' and 'web' share the unit and files of nginx"),
+        (STACK, "name: shop", f"name: shop\n{SERVICE}", "3:3: no tier uses the declared service 'x'"),
         (STACK, "service: nginx", "service: nginx, port: ",
          "7:36: `port:` has no value, so its default applies"),
         (STACK, "name: shop", "name: shop\nparameters: {lb.nginx.use: {choices: [epoll]}}",
