@@ -10,7 +10,7 @@ from pathlib import PurePath
 from autotune.errors import TargetError
 from autotune.services.registry import catalogue_of
 from autotune.target.consistency_checks import TargetMistake
-from autotune.target.messages import format_count
+from autotune.target.messages import format_count, suggest_name
 from autotune.target.model import Load, Target
 from autotune.target.parameter_selection import is_excluded, matches_pattern
 from autotune.target.quantities import format_duration
@@ -20,7 +20,9 @@ from autotune.target.yaml_document import Location
 LONG_LIMIT_SECONDS = 10.0
 SHELLS = ("sh", "bash", "dash", "zsh", "ksh", "fish", "env")
 VARIABLE_PATTERN = re.compile(r"\$(?:\{\w+\}|[A-Za-z_]\w*)")
-BRACKETLESS_PATTERN = re.compile(r"\$[A-Za-z_]\w*")
+# In headers, `${NAME}` is replaced.
+HEADER_VARIABLE_PATTERN = re.compile(r"\$[A-Za-z_]\w*|\$\{(?!\w+\})|\$\(|%[A-Z_]{4,}%")
+USUAL_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "PURGE")
 TEMPLATE_PATTERN = re.compile(r"\{\{.*?\}\}|\{%.*?%\}")
 
 
@@ -196,6 +198,10 @@ def _find_load_doubts(target: Target) -> Iterator[TargetMistake]:
         if first_name != name:
             message = f"header {name!r} repeats {first_name!r}: case does not matter"
             yield TargetMistake(("load", "headers", name), message, "remove one of them")
+    if load.method not in USUAL_METHODS:
+        message = f"{load.method!r} is not a usual HTTP method"
+        hint = suggest_name(load.method, USUAL_METHODS)
+        yield TargetMistake(("load", "method"), message, hint)
     for key in ("path", "url"):
         if "#" in (getattr(load, key) or ""):
             message = f"`{key}` contains a fragment, which browsers do not send"
@@ -208,9 +214,8 @@ def _find_unexpanded_texts(load: Load) -> Iterator[TargetMistake]:
         (("load", key), getattr(load, key) or "", VARIABLE_PATTERN)
         for key in ("path", "url", "body")
     ]
-    # In headers, `${NAME}` is replaced.
     texts += [
-        (("load", "headers", name), text, BRACKETLESS_PATTERN)
+        (("load", "headers", name), text, HEADER_VARIABLE_PATTERN)
         for name, text in load.headers.items()
     ]
     for location, text, pattern in texts:

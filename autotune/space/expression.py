@@ -291,7 +291,9 @@ def _describe_invalid_mark(text: str, mark: str) -> str:
     message = f"{mark!r} is not valid in {text!r}"
     if mark in "=!≤≥":
         return f"{message}: expected <=, >=, <, > or =="
-    return f"{message}: write '*' for a product" if mark in "×·^" else message
+    if mark in "×·":
+        return f"{message}: write '*' for a product"
+    return f"{message}: expected a number, a name or one of + - * / ( )"
 
 
 def _build_expression(node: ast.AST, text: str, tokens: list[str]) -> Expression:

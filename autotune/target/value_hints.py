@@ -23,6 +23,7 @@ from autotune.target.field_types import (
     NAME_PATTERN,
     PARAMETER_PATTERN,
     PATH_PATTERN,
+    TEXT_PATTERN,
     TIER_PATTERN,
     UNIT_PATTERN,
     URL_PATTERN,
@@ -65,6 +66,7 @@ MAPPING_HINTS = {
 STRING_HINTS = {
     "requests": "name a file, such as `requests: shop.requests.yaml`",
     "body": """quote the text, such as `body: '{"item": 7}'`""",
+    "constraints": "write a comparison, such as `web.nginx.backlog <= 4096`",
     "app": "remove `app:` to tune your own site",
 }
 NAMED_SECTIONS = ("hosts", "tiers", "parameters", "beds", "services")
@@ -87,9 +89,14 @@ PATTERN_HINTS = (
     (PATH_PATTERN, r"[^\x00-\x7f]", "encode other letters, such as %C3%BC for ü"),
     (PATH_PATTERN, " ", "encode a space as %20"),
     (PATH_PATTERN, "^[^/]", "add a '/' at the start"),
+    (PATH_PATTERN, "^$", "write `/` for the start page"),
     (URL_PATTERN, "@", "send a password as `headers: {Authorization: 'Basic ${TOKEN}'}`"),
     (URL_PATTERN, "^/", "`load: {path: …}` takes a path without a host"),
     (URL_PATTERN, "^[^:]+$", "add https:// or http:// at the start"),
+    (URL_PATTERN, "", "write https://NAME/PATH, or https://NAME:PORT/PATH"),
+    (TEXT_PATTERN, "^$", "write text, or remove it"),
+    (TEXT_PATTERN, "", "write it on one line"),
+    (NAME_PATTERN, r"[\[*]", "declare each host by its own name: ranges are not expanded"),
     (NAME_PATTERN, "[ .]", "replace spaces and dots with '-'"),
     (NAME_PATTERN, "^[0-9]", "start with a letter"),
     (TIER_PATTERN, "-", "replace '-' with '_'"),
@@ -176,8 +183,15 @@ def _find_list_hint(problem: ErrorDetails, key: str) -> str | None:
         return MAPPING_HINTS.get(key)
     if not isinstance(value, str) or find_secrets(value):
         return None
+    return _suggest_list(value, key)
+
+
+def _suggest_list(value: str, key: str) -> str | None:
+    """Return the hint for a text whose words or values are the items of a list."""
     if key in ("command", "check"):
         return f"write `{key}: [{', '.join(_split_words(value))}]`"
+    if key == "constraints":
+        return f"write `- {value}` on the next line"
     if "," in value:
         return f"write `{key}: [{', '.join(item.strip() for item in value.split(','))}]`"
     return None
@@ -198,11 +212,11 @@ def _find_entries_hint(problem: ErrorDetails, key: str) -> str | None:
         words = re.findall(r"[\w.]+", value)
         return f"write `when: {{{words[0]}: {words[1]}}}`" if len(words) == 2 else None
     if not isinstance(value, list) or not value:
-        return None
+        return f"such as `{key}: {{NAME: {example}}}`" if key in NAMED_ENTRY_EXAMPLES else None
     entry = value[0]
     if not isinstance(entry, dict):
         name = re.split("[:=]", entry)[0] if isinstance(entry, str) else "NAME"
-        return f"write each entry without '- ', as `{name}: {example}`"
+        return f"make each entry a key, as `{name}: {example}`"
     if name_key := next((k for k in ("name", "host", "hostname", "key", "id") if k in entry), None):
         example = "VALUE" if example in ("VALUE", "TEXT") else "{…}"
         return (

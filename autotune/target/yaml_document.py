@@ -344,7 +344,7 @@ def explain_yaml_error(error: MarkedYAMLError) -> tuple[StreamMark | None, str, 
                 hint and hint.format(**matched_groups),
             )
     first_line = (problem or context).split("\n", 1)[0]
-    return position_mark, f"not valid YAML: {first_line}", None
+    return position_mark, f"not valid YAML: {first_line}", "quote text that starts with a mark"
 
 
 def parse_scalar(text: str) -> Any:

@@ -42,7 +42,7 @@ SERVICE = (
          "write one value, without brackets: `forwards_to: VALUE`"),
         ("name: shop", "name: shop\nload: {expect: 200}", "write `expect: {status: 200}`"),
         ("name: shop", "name: shop\nload: {headers: ['X-A: hunter2']}",
-         "write each entry without '- ', as `X-A: VALUE`"),
+         "make each entry a key, as `X-A: VALUE`"),
         ("name: shop", "name: shop\nload: {http: h2, url: 'https://a/'}", "did you mean '2'?"),
         ("name: shop", "name: shop\nload: {body: {a: 1}, method: POST}",
          """quote the text, such as `body: '{"item": 7}'`"""),
