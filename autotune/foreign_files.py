@@ -266,7 +266,7 @@ def check_writable_path(root: Path, name: str | PurePath, max_bytes: int | None 
     if not stat.S_ISREG(file_status.st_mode):
         raise ForeignFileError(root / name, f"is {_describe_file_type(file_status)}, not a file")
     if file_status.st_nlink > 1:
-        raise ForeignFileError(root / name, "has hard links, which would be changed, too")
+        raise ForeignFileError(root / name, "has other hard links, which would also be changed")
     if max_bytes is not None and file_status.st_size > max_bytes:
         raise _build_too_large_error(root / name, max_bytes)
     return root / name

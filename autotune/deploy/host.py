@@ -732,7 +732,7 @@ def validate_cases(transport: Transport, validation_cases: ValidationCases) -> l
 
     answers_by_case = run_on_staged_files(transport, validation_cases, "validated", build_check)
     return [
-        next((a.error_text or "it is refused" for a in answers if not a.ok), None)
+        next((a.error_text or "the software refused it" for a in answers if not a.ok), None)
         for answers in answers_by_case
     ]
 

@@ -349,7 +349,7 @@ def _find_slow_instance(context: ReadingContext) -> tuple[InstanceActivity | Non
     )
     for cache in caches:
         if cache.unanswered_queries > cache.answered_queries:
-            return cache, "the cache did not respond to most queries of its counters"
+            return cache, "the cache did not respond to most queries for its counters"
     counted_caches = [
         (c.counters, lookups)
         for c in caches

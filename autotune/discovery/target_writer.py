@@ -216,7 +216,9 @@ def _read_hosts(logins: Sequence[str], ssh_config: Path | None) -> list[Discover
 def _parse_login(login: str, ssh_config: Path | None) -> SshHost:
     match = _LOGIN_PATTERN.fullmatch(login.strip())
     if match is None:
-        raise AutotuneError(f"{login!r} is not a host", hint="use --from user@host[,user@host…]")
+        raise AutotuneError(
+            f"{login!r} is not a host name or address", hint="use --from user@host[,user@host…]"
+        )
     return SshHost(
         name=login.strip(),
         address=match["address"].strip("[]"),
@@ -461,7 +463,7 @@ def _format_parameter(dimension: Dimension, value: Value) -> str:
 def _format_load(stack: AdoptedStack) -> Iterator[str]:
     yield "# Load comes from this machine unless `hosts:` lists other hosts, and goes only to the"
     yield "# first tier. `path` is requested by address, without a host name. Load never exceeds"
-    yield "# max_rate. Each response is compared with the responses before the first trial."
+    yield "# max_rate. Each response is compared with responses from before the first trial."
     yield "# `expect: {body: TEXT}` sets text that every correct response contains."
     yield "# `today: RATE` sets the current rate of your users: the proof measures latency at this rate."
     if stack.load_request.remark:

@@ -52,7 +52,10 @@ class EditProof:
         for service, names in _group_by_service(self.unproven).items():
             yield f"{service}: effect of edits to {', '.join(names)} (its program does not print them)"
         for service, names in _group_by_service(self.untested).items():
-            yield f"{service}: effect of edits to {', '.join(names)} (the rules allow no other value now)"
+            yield (
+                f"{service}: effect of edits to {', '.join(names)} (the rules currently allow no other "
+                "value)"
+            )
 
 
 NO_PROOF = EditProof()

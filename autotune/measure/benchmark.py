@@ -101,7 +101,7 @@ def _build_value(result_object: dict[str, Any]) -> BenchmarkAnswer:
         )
     if result_object.get("sd") is not None and (value_sd is None or value_sd < 0):
         return BenchmarkFault(
-            f'"sd" is not a number of 0 or more: {_shorten_text(json.dumps(result_object["sd"]))}'
+            f'"sd" is negative or not a number: {_shorten_text(json.dumps(result_object["sd"]))}'
         )
     return BenchmarkValue(value, value_sd)
 

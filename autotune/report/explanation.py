@@ -182,4 +182,4 @@ def _format_minimal_changes(view: StudyView) -> Iterator[str]:
     yield f"{format_reduction(minimal_changes)}:"
     yield from (f"  {name}" for name in minimal_changes.kept)
     if minimal_changes.trial is not None and view.next_steps.apply:
-        yield f"`{view.next_steps.apply[0]}` writes only those."
+        yield f"`{view.next_steps.apply[0]}` exports only these changes."

@@ -110,7 +110,7 @@ WARNING_KINDS = {
             "took-effect-differently",
             "An effective value differs from the requested one. The"
             " capacity was measured with the effective value.",
-            "find the limit on the host that caps the setting",
+            "find out which limit on the host caps the setting",
         ),
         WarningKind(
             "bound-by-rule",

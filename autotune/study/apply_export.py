@@ -201,7 +201,7 @@ def _read_manifest(export: Path) -> dict[str, Any]:
     except ValueError as error:
         raise _build_manifest_error(manifest, "invalid JSON") from error
     if not isinstance(manifest_document, dict):
-        raise _build_manifest_error(manifest, "parameters is missing")
+        raise _build_manifest_error(manifest, "`parameters` is missing")
     return manifest_document
 
 

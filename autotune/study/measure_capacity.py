@@ -150,7 +150,7 @@ def parse_required_capacity(
         raise UsageError("--at-least must exceed 0/s", hint="such as --at-least 1200/s")
     if reason := find_excess_rate(rate, environment.file.target.load.max_rate):
         raise UsageError(
-            f"--at-least can never be reached: {reason}",
+            f"no measurement can confirm --at-least: {reason}",
             hint="raise `load: {max_rate: …}` in the target, or require a lower rate",
         )
     return rate
