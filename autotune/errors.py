@@ -40,8 +40,8 @@ EXIT_CODES = (
     ExitCode(
         OPERATIONAL_EXIT_CODE,
         "error",
-        "The message describes the failure, and the hint suggests a fix. Hosts are restored before
- autotune exits.",
+        "The message describes the failure, and the hint suggests a fix. Hosts are restored before"
+        " autotune exits.",
     ),
     ExitCode(
         USAGE_EXIT_CODE,
