@@ -28,7 +28,8 @@ MAX_SMALL_FILE_BYTES = 1 << 20  # a lock, a list of workers, a seal
 MAX_TARGET_BYTES = 200_000
 MAX_RECORD_BYTES = 1 << 26  # a manifest, a backup, a rendered file, a page
 MAX_TEMPLATE_BYTES = 1 << 24
-# A week of trials on eight test beds. To read a journal takes about ten times its size in memory.
+# Enough for a week of trials on eight test beds. Reading a journal takes about ten times its size in
+# memory.
 MAX_JOURNAL_BYTES = 1 << 27
 MAX_DATABASE_BYTES = 1 << 32  # the sampler's database, which SQLite reads page by page
 MAX_FILES = 20_000  # maximum number of files listed below one directory

@@ -40,7 +40,8 @@ _SEAL_PATTERN = re.compile(rb',\n "seal": "([0-9a-f]{64})"\n\}\Z')
 SYSCTL_FILE = "/etc/sysctl.d/zz-autotune.conf"
 # used instead of a digest: autotune or the software wrote the file, so its content does not matter
 ANY_DIGEST = "any"
-_MAX_DIGESTS = 2  # per path: one for the current file, and one for the new file of a killed tuner
+# maximum number per path: the current file, and the file that a killed tuner was about to write
+_MAX_DIGESTS = 2
 
 
 @dataclass(frozen=True)

@@ -130,7 +130,7 @@ class Deployment(Fleet):
         self._keeps_deployment = False
         self._isolated_files: Mapping[str, Mapping[str, bytes]] | None = None
         self._server_watch = ServerWatch(runtime.service_manager, note)
-        # how units start, by host and unit, without pages that a host does not serve
+        # how each unit starts, by host and unit; pages that the host does not serve are omitted
         self._starts: dict[str, dict[str, UnitStart]] = {}
         self._answered_before: bool | None = None  # None until the first deployment
         self._is_late = False  # true if the stack did not respond after the last rollback

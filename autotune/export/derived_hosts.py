@@ -45,7 +45,7 @@ from autotune.target.read_target import read_target
 from autotune.unified_diff import Hunk, split_lines
 
 WEB_ACCOUNT = ("www-data", "www-data")
-# Any facts suffice, because facts affect values but no names.
+# Any facts suffice, because facts affect values, but not names.
 PLACEHOLDER_FACTS = HostFacts(cpus=1.0, memory=2**30)
 
 

@@ -31,7 +31,7 @@ _V1_OPTIONAL_CONTROLLER = "cpuacct"
 _PERIOD_MICROSECONDS = 10_000
 _MIN_QUOTA_MICROSECONDS = 1_000  # the kernel's minimum quota
 _MAX_PERIOD_MICROSECONDS = 1_000_000  # the kernel's maximum period
-# Files that kernels without swap accounting lack, so that hosts may swap.
+# Files that are missing in kernels without swap accounting, with which hosts may swap.
 _OPTIONAL_FILES = frozenset({"memory.swap.max", "memory.memsw.limit_in_bytes"})
 _KILL_TIMEOUT_SECONDS = 60.0  # time limit for killed processes to exit
 

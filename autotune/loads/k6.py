@@ -48,7 +48,7 @@ MIN_CLIENTS = 16
 START_SECONDS = 30  # time for k6 to start and for a script's `setup`
 # the growth factor applies to bins beyond the latency limit
 BINS_WITHIN_LIMIT, BIN_GROWTH_FACTOR = 25, 1.25
-GOLDEN_SECTION = 0.6180339887498949  # successive multiples of it are evenly spread
+GOLDEN_SECTION = 0.6180339887498949  # its successive multiples, modulo 1, are evenly spread
 ERROR_KINDS = (
     "1xx", "3xx", "4xx", "5xx", "wrong body", "timeout", "refused", "reset", "certificate",
     NO_PORT_ERROR, NO_FILE_ERROR, "other", "failed check", "script error", "no request made", "elsewhere",

@@ -43,7 +43,8 @@ MIN_CHECKED_RAMP = 0.5  # seconds; the result of a shorter ramp-up is ignored
 RUNAWAY_ERROR_SHARE = 0.25  # a larger share of errors in a ramp-up ends the reading
 # a larger share of errors and late responses in a ramp-up ends the reading
 RUNAWAY_VIOLATION_SHARE = 0.7
-RAMP_TIMEOUT_LIMITS = 10.0  # latency limits after which the ramp-up abandons a request
+# time after which the ramp-up abandons a request, as a multiple of the latency limit
+RAMP_TIMEOUT_LIMITS = 10.0
 TIMEOUT_MARGIN_SECONDS = 10.0  # time that a transport waits beyond a process's own time limit
 LOW_RATE_MESSAGE = "sends no complete request in a reading at this rate: raise the rate"
 EMPTY_INSPECTION = AnswerInspection()

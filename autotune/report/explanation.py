@@ -21,7 +21,7 @@ from autotune.study.ranking import MIN_CONFIGURATIONS, list_measured_trials
 from autotune.study.winner_changes import MinimalChanges, format_reduction
 from autotune.target.messages import format_count
 
-NAME_WIDTH = 48  # number of columns for the name of a parameter
+NAME_WIDTH = 48  # width in characters of the column for parameter names
 
 
 @dataclass(frozen=True)
