@@ -76,8 +76,8 @@ EXIT_CODES = (
 class AutotuneError(Exception):
     """An error that is not a bug of autotune.
 
-    ``message`` describes the failure, and ``hint`` the fix. autotune prints message and hint without a
-    traceback, and exits with ``exit_code``.
+    ``message`` describes the failure, and ``hint`` suggests a fix. autotune prints message and hint
+    without a traceback, and exits with ``exit_code``.
     """
 
     exit_code = OPERATIONAL_EXIT_CODE

@@ -128,8 +128,9 @@ class HostBackup:
         """Return the backup, extended by the digests of files and the kernel values that are about to
         be written. The backup must be written to disk before the change.
 
-        ``replaced`` maps paths to current digests, and names of kernel values to current values. If
-        autotune wrote the current file, its digest stays recorded even after failed deployments.
+        ``replaced`` maps the paths of files to the digests of their content before the change, and names
+        of kernel values to the values before the change. If autotune wrote the current file, its digest
+        stays recorded even after failed deployments.
         """
         written_digests = dict(self.last_written)
         for changed_name, digest in digests.items():
@@ -391,7 +392,7 @@ class BackupStore:
         durable_files.write_file(path, add_seal(encode_backup(backup), backup.host), 0o600)
 
     def archive(self, host: str) -> Path:
-        """Rename a backup copy from which no host must be restored, and return its new path."""
+        """Rename a backup copy that is no longer needed for a restore, and return the copy's new path."""
         path = self.path_for(host)
         return path.rename(
             path.with_name(f"{host}.{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}")

@@ -44,8 +44,8 @@ class FileState:
 
 @dataclass(frozen=True)
 class ObservedFile:
-    """Observed state of a path. ``detail`` is a SHA-256, a link target, or the reason why the path was
-    refused.
+    """Observed state of a path. ``detail`` is a SHA-256 digest, a link target, or the reason why the path
+    was refused.
 
     ``staging_directory`` is set if other accounts can rename a directory on the path of the file.
     """
@@ -279,8 +279,8 @@ class HostPlan:
 
     The order is ``units_to_stop``, ``files_to_write``, ``files_to_remove``, ``sysctls``,
     ``unit_actions``, and ``boot_changes``. ``unread_files`` are files that the service manager may not
-    have read yet. ``replaced`` maps replaced files to current digests, and replaced kernel values to
-    current values.
+    have read yet. ``replaced`` maps files to the digests of their content before the change, and kernel
+    values to their values before the change.
     """
 
     units_to_stop: tuple[str, ...] = ()

@@ -246,7 +246,9 @@ def _find_entry_tiers(discovered_tiers: Sequence[DiscoveredTier]) -> list[Discov
 def _choose_request(
     discovered_tiers: Sequence[DiscoveredTier], paths: Sequence[str] = _USUAL_PATHS
 ) -> LoadRequest:
-    """Return the first page that responds, or else the last path. One redirect is followed."""
+    """Return the request for the first of ``paths`` that returns a page, or else for the last of
+    ``paths``. One redirect is followed.
+    """
     entry_tier = _find_entry_tiers(discovered_tiers)[0]
     host, front_instance = entry_tier.instances[0].host.address, entry_tier.instances[0]
     if front_instance.tls:

@@ -84,9 +84,9 @@ class LoadMeter:
         """Send ``rate`` requests/s to the stack's entry for ``seconds``, after ``ramp_seconds``
         that are not measured.
 
-        All hosts are observed. If client ports run out, the reading is repeated once some ports are
-        free. If sessions contain pauses, the reading is longer by the longest pause: until then,
-        sessions send only their first requests, so the rate is lower.
+        All hosts are observed. If client ports run out, the reading is repeated once some ports are free.
+        If sessions contain pauses, the reading is longer by the longest pause. During this additional
+        time, sessions send only their first requests, so the rate is lower.
         """
         seconds += self.load.longest_pause
         spec = LoadSpec(rate, seconds, self.timeout, self.slo.limit, ramp_seconds)

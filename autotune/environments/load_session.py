@@ -239,7 +239,7 @@ class LoadSession:
         )
 
     def _forget_readings(self, restarted_instances: Iterable[str]) -> None:
-        """Reset what the readings before a deployment showed of the stack's state."""
+        """Reset the state that was derived from readings before the deployment."""
         self._is_warm = self._is_warm and not self._loses_cache(restarted_instances)
         self._last_rate, self._errors_seen = 0.0, False
         self._recovery = self._recovery.with_deployment()
@@ -440,8 +440,8 @@ def update_expected_peak(
 
     Without an expected peak, or if the stack limited the rate of the warm-up, the peak is probably
     somewhat above the sustained rate. If the stack failed at every rate, the peak is probably near the
-    lowest rate. A search that starts near the peak finds the peak, instead of only proving that it is
-    below the best peak.
+    lowest rate. A search that starts near the peak finds the peak, instead of only proving that the peak
+    is below the best peak.
     """
     if (minimum_rate := warm_up_result.failed_rate) is not None:
         return Estimate.from_value(minimum_rate, UNMEASURED_PEAK_SD)
