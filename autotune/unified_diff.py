@@ -167,7 +167,9 @@ class _BoundedMatcher(difflib.SequenceMatcher[Line]):
         return super().find_longest_match(alo, ahi, blo, bhi)
 
     def list_opcodes(self) -> Sequence[tuple[str, int, int, int, int]] | None:
-        """Return how to turn the old lines into the new ones, or ``None`` if it takes too long."""
+        """Return the operations that turn the old lines into the new lines, or ``None`` if the comparison
+        takes too long.
+        """
         try:
             return self.get_opcodes()
         except _TooManyComparisonsError:

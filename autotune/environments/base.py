@@ -116,7 +116,7 @@ class Environment(Protocol):
 
     @property
     def excluded(self) -> tuple[str, ...]:
-        """Return one line for each choice that was removed from the search space, because the hosts do
+        """Return one line for each choice that was removed from the search space because the hosts do
         not support it.
         """
         ...

@@ -215,7 +215,8 @@ class K6Generator(LoadGenerator):
 
 
 def shuffle_visits(visits: tuple[WeightedVisit, ...]) -> tuple[WeightedVisit, ...]:
-    """Return the visits in random order, sorted by their number of requests.
+    """Return the visits sorted by their number of requests. Visits with equal numbers are in random
+    order.
 
     The scenario gives the last places in its order to the last visits, and rounds their number down.
     The load therefore never contains more requests than requested.

@@ -73,7 +73,9 @@ class Study:
 
     @property
     def resume_argument(self) -> str:
-        """Return the same for `autotune resume`, which continues a shared study in its database."""
+        """Return the study's name with the options for `autotune resume`, which continues a shared study
+        in its database.
+        """
         return format_study_argument(self.directory, is_shared=self.state.is_shared)
 
     @property

@@ -254,7 +254,9 @@ def _find_running(
             yield f"{unit}: {_UNIT_TEMPLATE_REASON}"
             continue
         if socket and first_unit:
-            skip_reason = f"autotune tunes only one {service.title} per host at a unix socket"
+            skip_reason = (
+                f"autotune tunes only one {service.title} per host that listens on a unix socket"
+            )
             yield f"{unit}: {skip_reason}, and has selected {first_unit}"
             continue
         first_unit = unit if socket else first_unit

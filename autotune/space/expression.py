@@ -222,8 +222,8 @@ def replace_names(expression: Expression, replacement: NameReplacement) -> Expre
 def qualify_names(
     expression: Expression, prefix: str, known_names: Container[str] | None = None
 ) -> Expression:
-    """Return ``expression`` with ``prefix`` before each name, or only before each name that then is in
-    ``known_names``.
+    """Return ``expression`` with ``prefix`` before each name. With ``known_names``, a name gets the
+    prefix only if the prefixed name is in ``known_names``.
     """
 
     def qualify_name(part: Expression) -> Expression | None:

@@ -52,7 +52,7 @@ def find_rule_host(rule: Rule) -> str | None:
 def limit_measured_size(estimate: float, measured: float) -> float:
     """Return the measured size of a process in bytes, but at least a tenth of the service's estimate.
 
-    Sizes may come from an export, and a size of almost nothing would disable the memory rule.
+    Sizes may come from an export, and a size near zero would disable the memory rule.
     """
     return max(measured, MIN_MEASURED_SHARE * estimate)
 

@@ -123,7 +123,7 @@ def build_measurement_request(
     if config is None and configured_settings == comparison_settings:
         raise AutotuneError(
             f"the baseline and {against} have the same settings, so there is nothing to compare",
-            hint="name an export with --config to compare it instead of the baseline",
+            hint="to compare an export, pass its directory with --config",
         )
     return MeasurementRequest(settings, comparison, repeat, {**comparison.rss, **rss})
 

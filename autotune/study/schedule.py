@@ -12,7 +12,7 @@ An interrupted trial is repeated first. The other steps follow this order:
 8. this winner and the baseline in alternation
 9. verdict
 
-Test beds go through these stages together, and each requests its own next step. No bed waits within a
+Test beds go through these stages together, but each bed requests its own next step. No bed waits within a
 stage. A new stage starts when no trial of the previous stage is running.
 """
 

@@ -59,7 +59,7 @@ class ParameterRule(TargetModel):
     drop: Annotated[Literal[True], BeforeValidator(_require_true)] | None = None
     """Exclude the parameter from the search. It keeps its baseline value."""
     when: dict[Text, ConditionValues] | None = None
-    """With `command:`: values that other parameters must have, or else this one has no effect."""
+    """With `command:`: values that other parameters must have, or else this parameter has no effect."""
     unit: Text | None = None
     """With `command:`: unit of the parameter, for reports."""
     meaning: Text | None = None

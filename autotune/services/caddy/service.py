@@ -70,7 +70,7 @@ if [ -n "$2" ]; then pid=$(systemctl show -P MainPID -- "$2"); else read -r pid 
 tr '\\0' '\\n' <"/proc/$pid/environ" | grep -E '^(GOMAXPROCS|GOGC)='
 """
 # Debian always has perl-base, but no HTTP client. The address is `host:port`, or the path of a socket
-# in the directory, because an absolute path may be too long. Caddy checks the header `Host`.
+# relative to the directory, because an absolute path may be too long. Caddy checks the header `Host`.
 _ADMIN_CLIENT = (
     "perl",
     "-MIO::Socket::IP",
