@@ -119,8 +119,8 @@ def has_file(root: Path, name: str | PurePath) -> bool:
 
 
 def describe_kind(root: Path, name: str | PurePath) -> str | None:
-    """Return what a name refers to, such as "a file", "a directory" or "a link"; ``None`` if the
-    name is missing.
+    """Return the kind of object that a name refers to, such as "a file", "a directory" or "a link";
+    ``None`` if the name is missing.
     """
     try:
         with _open_parent(root, name) as (parent_descriptor, file_name):

@@ -115,7 +115,7 @@ def _list_differences(
 ) -> Iterator[tuple[int, int, int, int]]:
     """Yield the ranges of lines that differ: start and end in the old file and in the new file.
 
-    Each line is given as a number. Equal lines have equal numbers.
+    Each line is represented by a number. Equal lines have equal numbers.
     """
     prefix_length = 0
     while prefix_length < min(len(old), len(new)) and old[prefix_length] == new[prefix_length]:

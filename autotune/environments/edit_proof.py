@@ -213,8 +213,8 @@ class _Prover:
         reported: _ValuesByInstance,
         current_values: _ValuesByInstance,
     ) -> str:
-        """Return what is wrong if an edit has no effect, or also changes another value. Otherwise,
-        the result is empty.
+        """Return the problem if an edit has no effect, or also changes another value. Otherwise, the
+        result is empty.
         """
         for instance in self._find_owners(parameter_name):
             own_values, values_before = reported[instance.name], current_values[instance.name]

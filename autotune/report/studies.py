@@ -50,7 +50,7 @@ class DatedEvent(NamedTuple):
 
 @dataclass(frozen=True)
 class Study:
-    """A study as it was when it was opened. ``records`` are the records in its journal."""
+    """The state of a study at the time when it was opened. ``records`` are the records in its journal."""
 
     directory: Path
     target: Target

@@ -108,7 +108,7 @@ WARNING_KINDS = {
         ),
         WarningKind(
             "took-effect-differently",
-            "An effective value differs from the requested one. The"
+            "An effective value differs from the requested value. The"
             " capacity was measured with the effective value.",
             "find out which limit on the host caps the setting",
         ),

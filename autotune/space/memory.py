@@ -58,7 +58,7 @@ def limit_measured_size(estimate: float, measured: float) -> float:
 
 
 def has_plausible_sizes(rule: Rule, facts: Mapping[str, float]) -> bool:
-    """True if each process that a rule counts would fit into its host alone."""
+    """True if each process that a rule counts would by itself fit into its host's memory."""
     if (host := find_rule_host(rule)) is None:
         return True
     process_sizes = (

@@ -32,8 +32,8 @@ def read_applicable_settings(environment: Environment, export: Path) -> Settings
 
 
 def read_compatible_settings(space: SearchSpace, export: Path) -> Settings:
-    """Return the settings of an export that all take effect unchanged in this search space. Raises the
-    errors of `read_applicable_settings`.
+    """Return the settings of an export, all of which take effect unchanged in this search space. Raises
+    the errors of `read_applicable_settings`.
     """
     settings = read_exported_settings(space, export)
     candidate = space.with_measured_memory(read_exported_rss(export)).build_candidate(settings)
