@@ -100,7 +100,7 @@ def read_host(
     )
     if not unit_output.ok:
         raise AutotuneError(
-            f"{host.name} has no systemd, which autotune needs to reload its services",
+            f"{host.name} has no systemd, which autotune needs to reload services",
             hint="write a target with `autotune init --example command`",
         )
     tree = follow_links(transport, unpack_collected(transport.name, collected_files.stdout))

@@ -70,7 +70,7 @@ def write_export(
         raise AutotuneError(f"{output_directory} {problem}", hint="use an empty or new directory")
     if study.target.simulated and not allow_simulated:
         raise AutotuneError(
-            f"study {study.name!r} measured a model, so its gain is not proven for hosts",
+            f"study {study.name!r} measured a model, so its gain is not proven on real hosts",
             hint="--of-a-model exports the study, with a notice in the exported files",
         )
     exported_files = build_export(

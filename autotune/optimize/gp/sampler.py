@@ -62,7 +62,7 @@ class GpSampler(SpaceSampler):
 
     After a reseed, suggestions differ from the suggestions of other processes.
     ``improvement_probability`` is the probability, at the last suggestion, that any configuration is
-    better than the best known configuration by ``MIN_RELEVANT_GAIN``. With too few trials, the
+    better than the best known configuration by at least ``MIN_RELEVANT_GAIN``. With too few trials, the
     probability is ``None``.
     """
 
