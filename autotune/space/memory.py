@@ -129,8 +129,8 @@ class MemoryCheck:
             with mistakes.collect():
                 raise self.file.document.build_error(
                     ["parameters", parameter, self._find_value_key(parameter) or ""],
-                    f"{parameter}: {host} needs {format_bytes(needed_bytes)} of memory for this value, but has "
-                    f"only {format_bytes(host_memory)}",
+                    f"{parameter}: {host} needs {format_bytes(needed_bytes)} of memory for this value, "
+                    f"but has only {format_bytes(host_memory)}",
                     hint=f"lower the value, or give {host} more memory",
                 )
         mistakes.raise_all()

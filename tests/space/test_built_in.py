@@ -181,7 +181,8 @@ parameters: {web.php_fpm.max_children: {default: 60}, cache.memcached.connection
 @pytest.mark.parametrize(
     ("rule", "figures"),
     [
-        ("cache.memcached.memory: {fixed: 4TB}", "mc1 needs 4.4 TB of memory for this value, but has only 8 GB"),
+        ("cache.memcached.memory: {fixed: 4TB}",
+         "mc1 needs 4.4 TB of memory for this value, but has only 8 GB"),
         ("cache.memcached.memory: {range: [16GB, 64GB], default: 16GB}",
          "mc1 needs 17.6 GB of memory for this value, but has only 8 GB"),
         ("cache.memcached.memory: {range: [64MB, 64GB], default: 32GB}",
