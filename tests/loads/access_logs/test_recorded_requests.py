@@ -182,8 +182,8 @@ def test_a_list_of_many_pages_is_a_sample_with_its_coverage(tmp_path: Path) -> N
     assert rest == pytest.approx(5000, rel=0.1)
     (tmp_path / "many.log").write_bytes(b"\n".join(lines))
     ended = CliRunner().invoke(app, ["workload", "from-log", str(tmp_path / "many.log")])
-    assert "the list covers 60% of the requests" in ended.stderr
-    assert "# warning: the list covers 60%" in ended.stdout
+    assert "covers 60% of the requests" in ended.stderr
+    assert "# warning: the list is a sample of the pages, and covers 60%" in ended.stdout
 
 
 def test_a_list_of_long_paths_is_as_large_as_a_target_may_be(tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_hostile_lines_reach_no_terminal_and_no_list(tmp_path: Path) -> None:
     assert "\x1b" not in ended.output
     assert '"/%1B\\u005d52;c;aGk=%07"' in ended.stdout
     assert '"/%FF%FE"' in ended.stdout
-    assert "1 × line of more than 64 KB" in ended.stderr
+    assert "1 × line longer than 64 KB" in ended.stderr
 
 
 @pytest.mark.parametrize("pattern", ["/a\nrequests: []", "/\udcff", "\x1b[2J"])
