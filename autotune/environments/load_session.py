@@ -52,7 +52,8 @@ LATENCY_PROBES = 2
 # If pages are slow, the search's minimum rate is this share of the rate that one client reaches with
 # sequential requests.
 MIN_RATE_SHARE = 0.1
-WINDOWS_PER_SECOND = 0.4  # maximum warm-up windows per second of an evaluation's time limit
+# maximum number of warm-up windows per second of an evaluation's time limit
+WINDOWS_PER_SECOND = 0.4
 # A measurement ends once the sd of its log peak is this low. CLAIM_SD applies if a verdict depends on the
 # measurement, and SEARCH_SD applies during the search. Repeated measurements differ by at least 5 %
 # (`estimate.MEASUREMENT_LOG_SD`), so more precision does not help the search.

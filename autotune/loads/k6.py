@@ -42,7 +42,7 @@ from autotune.transports.request import DEFAULT_PORTS, Request
 PROCESS_LIMITS = ProcessLimits(
     open_connections=500, max_rate=3000.0, keeps_connections=True
 )  # few connections, because each client is a JavaScript engine
-# all clients together can hold the requests that arrive in this many latency limits
+# all clients together can hold the requests that arrive within this multiple of the latency limit
 MIN_HELD_LIMITS = 5.0
 MIN_CLIENTS = 16
 START_SECONDS = 30  # time for k6 to start and for a script's `setup`
