@@ -248,9 +248,9 @@ class ManagedHost:
         """Write new files next to the files that they replace, and validate the new files with the
         software.
 
-        If other accounts can rename files on a path, its new file is staged in a directory that only
-        root can enter. Raises InvalidConfiguration with the software's message, or CommandFailed if a
-        file cannot be written.
+        If other accounts can rename files on a path, the new file for this path is staged in a directory
+        that only root can enter. Raises InvalidConfiguration with the software's message, or
+        CommandFailed if a file cannot be written.
         """
         commands = [
             self._build_staging_command(path, desired.files[path]) for path in plan.files_to_write

@@ -136,9 +136,7 @@ class MemoryCheck:
         mistakes.raise_all()
 
     def find_range_limits(self) -> dict[str, int | float]:
-        """For each range from a user that exceeds a host's memory, return the highest value that
-        fits.
-        """
+        """For each range in the target that exceeds a host's memory, return the highest fitting value."""
         lowest_values, limit_by_parameter = self._compute_lowest_values(), dict[str, int | float]()
         for name, dimension in self.dimensions.items():
             rule = self.file.target.parameters.get(name)

@@ -408,7 +408,7 @@ def list_limit_rules(target: Target) -> Iterator[Comparison]:
 
 
 def _list_memory_rules(target: Target) -> Iterator[str]:
-    """Yield rules that keep the worst-case memory of all services on a host within its memory."""
+    """Yield rules that keep the worst-case memory of all services on a host within the host's memory."""
     for host in target.hosts:
         tiers = [
             n
