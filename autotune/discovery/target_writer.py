@@ -293,7 +293,7 @@ def _choose_tls_request(
 
 
 def _request_redirect_target(host: str, url: SplitResult, description: str) -> LoadRequest:
-    """Request the URL to which the site redirects from the same host, and return it for the load."""
+    """Request the URL to which the site redirects, from the same host. Return the URL for the load."""
     answer = curl.send_request(LocalTransport(), _build_request(host, url), _FIRST_REQUEST_SECONDS)
     return _describe_url(f"{description} {url.geturl()}", host, url, answer)
 

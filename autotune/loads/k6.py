@@ -218,8 +218,8 @@ def shuffle_visits(visits: tuple[WeightedVisit, ...]) -> tuple[WeightedVisit, ..
     """Return the visits sorted by their number of requests. Visits with equal numbers are in random
     order.
 
-    The scenario gives the last places in its order to the last visits, and rounds their number down.
-    The load therefore never contains more requests than requested.
+    The scenario rounds down the number of the last visits, which are the longest. The load therefore
+    never contains more requests than requested.
     """
     shuffled_visits = secrets.SystemRandom().sample(visits, len(visits))
     return tuple(sorted(shuffled_visits, key=lambda visit: len(visit.session_steps)))

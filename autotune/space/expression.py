@@ -254,8 +254,8 @@ def parse_comparison(text: str) -> Comparison:
 
 
 def _parse_python(text: str) -> tuple[ast.expr, list[str]]:
-    """Return the syntax tree and the list of words. In the tree, the name ``_3`` replaces word 3 if that
-    is a name or a number with a unit.
+    """Return the syntax tree and the list of words. In the tree, the name ``_3`` replaces word 3 if word
+    3 is a name or a number with a unit.
     """
     words: list[str] = []
     python_words: list[str] = []

@@ -381,8 +381,8 @@ def _plan_search(
 
 
 def _plan_refinement(state: State) -> ScheduleStep | None:
-    """Return a step that measures a roughly measured incumbent again, once the best peak no longer
-    rises by large factors.
+    """Return a step that repeats the measurement of a roughly measured incumbent, once the best peak no
+    longer rises by large factors.
     """
     rough_incumbent = None if is_exploring(state) else find_rough_incumbent(state)
     return (

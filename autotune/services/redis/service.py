@@ -122,8 +122,8 @@ SERVICES = (Redis(),)
 
 
 def describe_restart_loss(config: Config) -> str:
-    """Return which data a restart loses: all data, unless Redis writes snapshots (the default) or
-    an append-only log.
+    """Return a description of the data that a restart loses: all data, unless Redis writes snapshots (the
+    default) or an append-only log.
     """
     value_by_directive = {
         name: line.words[0].strip("\"'")
