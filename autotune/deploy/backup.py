@@ -128,9 +128,8 @@ class HostBackup:
         """Return the backup, extended by the digests of files and the kernel values that are about to
         be written. The backup must be written to disk before the change.
 
-        ``replaced`` maps the paths of files to the digests of their content before the change, and names
-        of kernel values to the values before the change. If autotune wrote the current file, its digest
-        stays recorded even after failed deployments.
+        ``replaced`` contains the state before the change: digests of files by path, and kernel values by
+        name. If autotune wrote the current file, its digest stays recorded even after failed deployments.
         """
         written_digests = dict(self.last_written)
         for changed_name, digest in digests.items():

@@ -279,8 +279,8 @@ class HostPlan:
 
     The order is ``units_to_stop``, ``files_to_write``, ``files_to_remove``, ``sysctls``,
     ``unit_actions``, and ``boot_changes``. ``unread_files`` are files that the service manager may not
-    have read yet. ``replaced`` maps files to the digests of their content before the change, and kernel
-    values to their values before the change.
+    have read yet. ``replaced`` contains the state before the change: digests of files by path, and kernel
+    values by name.
     """
 
     units_to_stop: tuple[str, ...] = ()
