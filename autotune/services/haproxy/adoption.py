@@ -52,6 +52,13 @@ _TIMEOUT_FALLBACKS = {
     "http-request": "client",
     "http-keep-alive": "http-request",
 }
+# Maps each parameter to the parameters that its default depends on.
+_COMPUTED_FROM = {
+    "backlog": ("maxconn",),
+    "timeout_queue": ("timeout_connect",),
+    "timeout_http_request": ("timeout_client",),
+    "timeout_http_keep_alive": ("timeout_http_request",),
+}
 
 
 def find_services(host: RunningHost) -> Iterator[RunningService | str]:
@@ -209,7 +216,13 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
         written_name = directive.replace("server ", "default-server ")
         line, ends = f"\n    {written_name}", find_line_end(config, section_name, must_be_only=True)
         text_before = line if notation is FLAG else f"{line} "
-        insertion = None if default is None else DirectiveInsertion(default, ends, text_before)
+        insertion = (
+            None
+            if default is None
+            else DirectiveInsertion(
+                default, ends, text_before, computed_from=_COMPUTED_FROM.get(parameter_name, ())
+            )
+        )
         yield Tunable(
             parameter_name,
             directive,
