@@ -820,8 +820,8 @@ def _plan_alternation(
     """Return the next measurement of one of two configurations. The two configurations alternate until
     ``is_stage_over``.
 
-    A single measurement always gets its counterpart, because half a pair shows nothing. Each test bed
-    measures its own pairs.
+    A single measurement always gets its counterpart, because half a pair shows nothing. After a long
+    pause, the whole pair is measured again. Each test bed measures its own pairs.
     """
     finished_trials = [trial for trial in state.list_finished_trials(phase) if trial.bed == bed]
     confirmations = list_confirmations(state, first_number, phase, bed)
