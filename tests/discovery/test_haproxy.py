@@ -101,6 +101,21 @@ def test_a_default_that_depends_on_a_changed_setting_keeps_its_value() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("limit", "reason"),
+    [
+        ("maxconn 2000", "`maxconn 2000` in `defaults` limits it: remove that line to tune it"),
+        ("maxconn 3000", None),
+        ("maxconn 9000", None),
+    ],
+)
+def test_a_limit_of_a_section_below_the_global_one_decides(limit: str, reason: str | None) -> None:
+    text = DEBIAN.replace("daemon", "daemon\n\tmaxconn 3000").replace(
+        "defaults", f"defaults\n\t{limit}"
+    )
+    assert adopted(balancer(text + FRONT))["lb"].skipped.get("haproxy.maxconn") == reason
+
+
 def test_what_is_tuned_on_demand_keeps_its_value_in_the_target(tmp_path: Path) -> None:
     write_target(
         [balancer(DEBIAN.replace("50000", "30000") + FRONT)], tmp_path / "own.yaml", None, "/"

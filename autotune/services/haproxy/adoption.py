@@ -23,6 +23,7 @@ from autotune.services.directives import (
 from autotune.services.haproxy import syntax
 from autotune.services.unit_environment import read_environment
 from autotune.services.visible_directives import VisibleDirectives
+from autotune.strict_parsing import is_uint
 
 UNIT_NAME, CONFIG_DIRECTORY = "haproxy.service", "/etc/haproxy"
 MAIN_FILE = f"{CONFIG_DIRECTORY}/haproxy.cfg"
@@ -243,9 +244,24 @@ def _explain_override(service: RunningService, parameter_name: str) -> str:
             for line in service.config.directives
         )
     ]
+    if parameter_name == "maxconn":
+        reasons += _list_frontend_limits(service.config)
     command = unit_environment.expand_command(service.host.tree, UNIT_NAME)
     sets_maxconn = parameter_name == "maxconn" and "-n" in command
     return next(iter(reasons), f"the command of {UNIT_NAME} sets `-n`" if sets_maxconn else "")
+
+
+def _list_frontend_limits(config: Config) -> Iterator[str]:
+    """Yield a reason for each section whose own `maxconn` is below that of `global`."""
+    limits = [
+        (line.block, int(line.words[0]))
+        for line in config.find_all("maxconn")
+        if line.words and is_uint(line.words[0])
+    ]
+    global_limit = max((limit for block, limit in limits if block == "global"), default=0)
+    for block, limit in limits:
+        if limit < global_limit and block in ("defaults", "frontend", "listen"):
+            yield f"`maxconn {limit}` in `{block}` limits it: remove that line to tune it"
 
 
 def _list_timeouts(config: Config) -> Iterator[tuple[str, str, str, Notation, Value | None]]:
