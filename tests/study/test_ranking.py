@@ -20,7 +20,13 @@ from autotune.study.ranking import (
     select_finalist_pair,
     select_finalists,
 )
-from autotune.study.schedule import ConcludeStep, MeasureStep, SimplifyStep, select_next_step
+from autotune.study.schedule import (
+    ConcludeStep,
+    MeasureStep,
+    SimplifyStep,
+    _plan_alternation,
+    select_next_step,
+)
 from autotune.study.study_state import Phase, State, StudyPause, Trial
 from autotune.study.winner_changes import Simplification
 from autotune.target.model import Budget
@@ -215,6 +221,19 @@ def test_half_a_pair_before_a_long_pause_does_not_count(
         replace(measured_again(state, Phase.CONFIRM, *proof), pauses=pauses), 2
     )
     assert [round(m.peak.value, 1) for m in measured] == counted
+
+
+def test_after_each_long_pause_the_pair_starts_again() -> None:
+    state = believed((STOCK, 90.0), (ADVICE, 115.0), (OTHER, 120.0), sd=0.06)
+    for pause_count in range(1, 6):
+        step = _plan_alternation(state, Phase.CONFIRM, 2, 0, None, is_stage_over=False)
+        assert isinstance(step, MeasureStep)
+        assert step.source_trial == 0
+        state = measured_again(state, Phase.CONFIRM, (0, 90.0))
+        pause = StudyPause(state.trials[-1].number)
+        state = replace(state, pauses=(*state.pauses, pause))
+        assert (len(state.pauses), list_confirmations(state, 2)) == (pause_count, [])
+        assert _plan_alternation(state, Phase.CONFIRM, 2, 0, None, is_stage_over=True) is None
 
 
 def test_without_finals_nobody_is_compared_and_the_leader_is_proven() -> None:
