@@ -48,74 +48,81 @@ def _within_option(options: str) -> _Credential:
     return _Credential(re.compile(rf"(?<=[\s\"'])(?:{options})(?![\s,\"']*[\s,]){_VALUE}"))
 
 
-def _after_words(words: str, argument_count: int) -> _Credential:
+def _after_words(*words: str, argument_count: int = 0) -> _Credential:
     """Return the credential after ``words`` and a number of other arguments."""
     skipped_arguments = f"(?:{_ARGUMENT}{_GAP}){{{argument_count}}}"
-    words = words.replace(" ", _GAP)
+    command = _GAP.join(words)
     return _Credential(
-        re.compile(rf"(?<=[\s\"'])(?:{words}){_GAP}{skipped_arguments}(?!-){_VALUE}")
+        re.compile(rf"(?<=[\s\"'])(?:{command}){_GAP}{skipped_arguments}(?!-){_VALUE}")
     )
 
 
-_MYSQL_TOOLS = "admin dump check import show slap binlog pump"
-_CREDENTIALS_BY_PROGRAMS: dict[str, tuple[_Credential, ...]] = {
-    "curl": (
+_MYSQL_TOOLS = ("admin", "dump", "check", "import", "show", "slap", "binlog", "pump")
+_CREDENTIALS_BY_PROGRAMS: dict[tuple[str, ...], tuple[_Credential, ...]] = {
+    ("curl",): (
         _after_option(
             r"-[fgiIjkLnNqsSvZ#0-46]*[uUE]|--(?:proxy-)?(?:user|cert)(?![\w-])",
             ":",
             is_attached=True,
         ),
     ),
-    "wget": (_after_option(r"--(?:\w+-)?user(?![\w-])", ":", is_attached=True),),
-    "http https xh hey": (_after_option(r"-a|--auth(?![\w-])", ":", is_attached=True),),
-    "ab": (_after_option("-[AP]", ":", is_attached=True),),
-    "etcdctl": (_after_option(r"--user(?![\w-])", ":", is_attached=True),),
-    "lftp ncftpget ncftpput": (_after_option("-u", ",", is_attached=True),),
-    "smbclient rpcclient smbget": (_after_option("-U", "%", is_attached=True),),
-    " ".join(
-        [
-            "mysql mariadb mydumper myloader xtrabackup mariabackup",
-            *(f"mysql{tool} mariadb-{tool}" for tool in _MYSQL_TOOLS.split()),
-        ]
+    ("wget",): (_after_option(r"--(?:\w+-)?user(?![\w-])", ":", is_attached=True),),
+    ("http", "https", "xh", "hey"): (_after_option(r"-a|--auth(?![\w-])", ":", is_attached=True),),
+    ("ab",): (_after_option("-[AP]", ":", is_attached=True),),
+    ("etcdctl",): (_after_option(r"--user(?![\w-])", ":", is_attached=True),),
+    ("lftp", "ncftpget", "ncftpput"): (_after_option("-u", ",", is_attached=True),),
+    ("smbclient", "rpcclient", "smbget"): (_after_option("-U", "%", is_attached=True),),
+    (
+        *("mysql", "mariadb", "mydumper", "myloader", "xtrabackup", "mariabackup"),
+        *(f"mysql{tool}" for tool in _MYSQL_TOOLS),
+        *(f"mariadb-{tool}" for tool in _MYSQL_TOOLS),
     ): (_within_option("-p"),),
-    "7z 7za 7zr 7zz rar unrar": (_within_option("-p"),),
-    "redis-cli valkey-cli keydb-cli": (
+    ("7z", "7za", "7zr", "7zz", "rar", "unrar"): (_within_option("-p"),),
+    ("redis-cli", "valkey-cli", "keydb-cli"): (
         _after_option("-a"),
-        _after_words("(?i:auth)", 1),
-        _after_words("(?i:auth|requirepass|masterauth|primaryauth)", 0),
+        _after_words("(?i:auth)", argument_count=1),
+        _after_words("(?i:auth|requirepass|masterauth|primaryauth)"),
     ),
-    "mongo mongosh mongodump mongorestore mongoexport mongoimport mongostat mongotop cqlsh": (
-        _after_option("-p", is_attached=True),
-    ),
-    "sshpass": (_after_option("-p", is_attached=True),),
-    "docker podman nerdctl buildah skopeo helm oras az": (
+    (
+        *("mongo", "mongosh", "mongodump", "mongorestore", "mongoexport", "mongoimport"),
+        *("mongostat", "mongotop", "cqlsh"),
+    ): (_after_option("-p", is_attached=True),),
+    ("sshpass",): (_after_option("-p", is_attached=True),),
+    ("docker", "podman", "nerdctl", "buildah", "skopeo", "helm", "oras", "az"): (
         _Credential(
             re.compile(rf"(?<![\w-])login\b[^\n;|&]{{0,400}}?[\s\"']-p(?:{_GAP}|=?){_VALUE}")
         ),
     ),
-    "mc mcli": (
-        _after_words("alias set|config host add", 3),
-        _after_words("admin user add", 2),
+    ("mc", "mcli"): (
+        _after_words("alias", "set", argument_count=3),
+        _after_words("config", "host", "add", argument_count=3),
+        _after_words("admin", "user", "add", argument_count=2),
     ),
-    "rabbitmqctl": (_after_words("add_user|change_password|authenticate_user", 1),),
-    "vault": (_after_words("login", 0),),
-    "htpasswd": (_after_words(r"-[a-zA-Z]*b[a-zA-Z]*", 2), _after_words("-[a-zA-Z]*b[a-zA-Z]*", 1)),
-    "ldapsearch ldapmodify ldapadd ldapdelete ldapwhoami ldapcompare ldapmodrdn": (
-        _after_option("-w", is_attached=True),
+    ("rabbitmqctl",): (
+        _after_words("(?:add_user|change_password|authenticate_user)", argument_count=1),
     ),
-    "ldappasswd": (_after_option("-[was]", is_attached=True),),
-    "snmpget snmpwalk snmpbulkwalk snmpset snmpgetnext snmptrap snmpstatus": (
-        _after_option("-[AXc]", is_attached=True),
+    ("vault",): (_after_words("login"),),
+    ("htpasswd",): (
+        _after_words("-[a-zA-Z]*b[a-zA-Z]*", argument_count=2),
+        _after_words("-[a-zA-Z]*b[a-zA-Z]*", argument_count=1),
     ),
-    "ipmitool mosquitto_pub mosquitto_sub mosquitto_rr sqlcmd bcp zip unzip": (
-        _after_option("-P", is_attached=True),
-    ),
-    "openssl": (_after_option("-k|-K|-pass(?:in|out)"),),
+    (
+        *("ldapsearch", "ldapmodify", "ldapadd", "ldapdelete", "ldapwhoami", "ldapcompare"),
+        "ldapmodrdn",
+    ): (_after_option("-w", is_attached=True),),
+    ("ldappasswd",): (_after_option("-[was]", is_attached=True),),
+    (
+        *("snmpget", "snmpwalk", "snmpbulkwalk", "snmpset", "snmpgetnext", "snmptrap"),
+        "snmpstatus",
+    ): (_after_option("-[AXc]", is_attached=True),),
+    (
+        *("ipmitool", "mosquitto_pub", "mosquitto_sub", "mosquitto_rr", "sqlcmd", "bcp"),
+        *("zip", "unzip"),
+    ): (_after_option("-P", is_attached=True),),
+    ("openssl",): (_after_option("-k|-K|-pass(?:in|out)"),),
 }
 _CREDENTIALS = {
-    name: credentials
-    for names, credentials in _CREDENTIALS_BY_PROGRAMS.items()
-    for name in names.split()
+    name: credentials for names, credentials in _CREDENTIALS_BY_PROGRAMS.items() for name in names
 }
 
 

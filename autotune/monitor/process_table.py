@@ -10,7 +10,7 @@ from autotune.strict_parsing import is_uint, parse_uint, split_lines
 
 TICKS_PER_SECOND = 100.0
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")  # for hosts that do not print their own page size
-PAGE_SIZE_SECTION = "page size"  # of the host's kernel in bytes: 64 KiB on some arm64 hosts
+PAGE_SIZE_SECTION = "pagesize"  # of the host's kernel in bytes: 64 KiB on some arm64 hosts
 # Sections of a stream that contain one line per process instead of the text of one file.
 OPEN_FILES_SECTION = "open"  # size of /proc/PID/fd: the number of open descriptors since Linux 6.2
 FILE_LIMIT_SECTION = "allowed"  # the descriptor limit in /proc/PID/limits

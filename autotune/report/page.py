@@ -73,7 +73,7 @@ def encode_json(document: Mapping[str, object]) -> str:
     element that contains it.
     """
     json_text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
-    # A diff can contain bytes that are not UTF-8, such as those of a Latin-1 comment.
+    # Diffs contain lone surrogates for the bytes of files that are not UTF-8.
     json_text = escape_non_utf8(json_text, "\\\\x")
     return base64.b64encode(gzip.compress(json_text.encode(), mtime=0)).decode()
 

@@ -8,8 +8,8 @@ REFERENCE = ServiceReference(
     recognised="`haproxy.service` is active. HAProxy's files are those that the unit names with `-f`,"
     " otherwise `/etc/haproxy/haproxy.cfg`.",
     edited="The line in the section that sets the value. autotune adds a missing line to `global`"
-    " or to `defaults`, if the file has exactly one such section. A timeout whose default depends on"
-    " another timeout is also added if the other one changes.",
+    " or to `defaults`, if the file has exactly one such section. If a timeout changes,"
+    " autotune also adds the timeouts whose defaults depend on it.",
     validated="`haproxy -c -f FILE`, for all files of the unit together.",
     read_back="The stats socket (`show info`, `show stat`, `show pools`), read with `perl`. The"
     " length of the accept queue comes from `ss`.",
