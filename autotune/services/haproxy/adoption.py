@@ -23,7 +23,6 @@ from autotune.services.directives import (
 from autotune.services.haproxy import syntax
 from autotune.services.unit_environment import read_environment
 from autotune.services.visible_directives import VisibleDirectives
-from autotune.strict_parsing import is_uint
 
 UNIT_NAME, CONFIG_DIRECTORY = "haproxy.service", "/etc/haproxy"
 MAIN_FILE = f"{CONFIG_DIRECTORY}/haproxy.cfg"
@@ -211,19 +210,16 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
         ("defaults", "http_server_close", "option http-server-close", FLAG, False),
         *_list_timeouts(config),
     ):
-        # A flag that a file already sets is not tuned for that reason.
-        is_set = notation is FLAG and config.find_all(directive)
         blocks = ("global",) if section_name == "global" else PROXY_SECTIONS
         written_name = directive.replace("server ", "default-server ")
-        line, ends = f"\n    {written_name}", find_line_end(config, section_name, must_be_only=True)
-        text_before = line if notation is FLAG else f"{line} "
-        insertion = (
-            None
-            if default is None
-            else DirectiveInsertion(
-                default, ends, text_before, computed_from=_COMPUTED_FROM.get(parameter_name, ())
-            )
+        insertion = DirectiveInsertion(
+            0 if default is None else default,
+            find_line_end(config, section_name, must_be_only=True) if default is not None else (),
+            f"\n    {written_name}" if notation is FLAG else f"\n    {written_name} ",
+            computed_from=_COMPUTED_FROM.get(parameter_name, ()),
         )
+        # A flag that a file already sets is not tuned for that reason.
+        is_set = notation is FLAG and config.find_all(directive)
         yield Tunable(
             parameter_name,
             directive,
@@ -244,24 +240,29 @@ def _explain_override(service: RunningService, parameter_name: str) -> str:
             for line in service.config.directives
         )
     ]
-    if parameter_name == "maxconn":
-        reasons += _list_frontend_limits(service.config)
-    command = unit_environment.expand_command(service.host.tree, UNIT_NAME)
-    sets_maxconn = parameter_name == "maxconn" and "-n" in command
-    return next(iter(reasons), f"the command of {UNIT_NAME} sets `-n`" if sets_maxconn else "")
+    return next(iter(reasons), _explain_lower_limit(service) if parameter_name == "maxconn" else "")
 
 
-def _list_frontend_limits(config: Config) -> Iterator[str]:
-    """Yield a reason for each section whose own `maxconn` is below that of `global`."""
+def _explain_lower_limit(service: RunningService) -> str:
+    """Return why `maxconn` in `global` may have no effect, or an empty string: a section may have a
+    lower limit, or HAProxy's command may set another one.
+    """
     limits = [
-        (line.block, int(line.words[0]))
-        for line in config.find_all("maxconn")
-        if line.words and is_uint(line.words[0])
+        (line.block, int(limit_match[0]))
+        for line in service.config.find_all("maxconn")
+        if (limit_match := re.match(r"[0-9]{1,9}\b", " ".join(line.words)))
     ]
-    global_limit = max((limit for block, limit in limits if block == "global"), default=0)
-    for block, limit in limits:
-        if limit < global_limit and block in ("defaults", "frontend", "listen"):
-            yield f"`maxconn {limit}` in `{block}` limits it: remove that line to tune it"
+    return next(
+        (
+            f"`maxconn {limit}` in `{block}` limits it: remove that line to tune it"
+            for block, limit in limits
+            if block in PROXY_SECTIONS
+            and any(other == "global" and limit < other_limit for other, other_limit in limits)
+        ),
+        f"the command of {UNIT_NAME} sets `-n`"
+        if "-n" in unit_environment.expand_command(service.host.tree, UNIT_NAME)
+        else "",
+    )
 
 
 def _list_timeouts(config: Config) -> Iterator[tuple[str, str, str, Notation, Value | None]]:
