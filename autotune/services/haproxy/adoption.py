@@ -244,8 +244,9 @@ def _explain_override(service: RunningService, parameter_name: str) -> str:
 
 
 def _explain_lower_limit(service: RunningService) -> str:
-    """Return why `maxconn` in `global` may have no effect, or an empty string: a section may have a
-    lower limit, or HAProxy's command may set another one.
+    """Return why `maxconn` in `global` may have no effect, or an empty string.
+
+    A section may set a lower limit, and `-n` in HAProxy's command replaces `maxconn`.
     """
     limits = [
         (line.block, int(limit_match[0]))
@@ -257,7 +258,7 @@ def _explain_lower_limit(service: RunningService) -> str:
             f"`maxconn {limit}` in `{block}` limits it: remove that line to tune it"
             for block, limit in limits
             if block in PROXY_SECTIONS
-            and any(other == "global" and limit < other_limit for other, other_limit in limits)
+            and any(name == "global" and limit < global_limit for name, global_limit in limits)
         ),
         f"the command of {UNIT_NAME} sets `-n`"
         if "-n" in unit_environment.expand_command(service.host.tree, UNIT_NAME)
