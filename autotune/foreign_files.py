@@ -253,6 +253,30 @@ def check_ownership(directory: Path) -> None:
         )
 
 
+def check_readable(directory: Path) -> None:
+    """Raise ForeignFileError if this account cannot read an existing directory, or a directory on its
+    path.
+    """
+    for location in (directory, *directory.parents):
+        try:
+            status = location.stat()
+        except PermissionError:  # a parent cannot be entered
+            continue
+        except OSError:
+            return
+        is_readable = os.access(location, os.R_OK | os.X_OK, effective_ids=True)
+        if stat.S_ISDIR(status.st_mode) and not is_readable:
+            owner = _find_account_name(status.st_uid)
+            hint = f"run autotune as {owner}, or request a copy"
+            if status.st_uid == os.geteuid():
+                hint = f"`chmod u+rx {shlex.quote(str(location))}`"
+            mode = stat.S_IMODE(status.st_mode)
+            raise ForeignFileError(
+                location, f"cannot be read: it belongs to {owner} and has mode {mode:04o}", hint
+            )
+        return
+
+
 def check_writable_path(root: Path, name: str | PurePath, max_bytes: int | None = None) -> Path:
     """Return the path of a file to write below a directory that ``check_ownership`` accepted.
 

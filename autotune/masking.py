@@ -35,8 +35,9 @@ _SECTION_HEADER_PATTERN = re.compile(
     r"[ \t]*(?:\[[A-Za-z][\w.:@ -]{0,60}\]|</[A-Za-z]\w{0,40}>)[ \t\r]*"
 )
 _BRACKETS_PATTERN = re.compile(r"[ \t]*\[[^\]\n]*(?P<last>\])[ \t\r]*")
+# A masked item of a YAML list is not skipped, because the next item would follow the option instead.
 _MASKED_LINE_PATTERN = re.compile(
-    rf"\W{{0,200}}(?:{PLACEHOLDER_PATTERN.pattern}\W{{0,40}}){{1,20}}"
+    rf"(?![ \t]*-[ \t])\W{{0,200}}(?:{PLACEHOLDER_PATTERN.pattern}\W{{0,40}}){{1,20}}"
 )
 _STATE_RUN_PATTERN = re.compile(rb"\x00+|\x01+|\x02+")
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from autotune.deploy.unit_start import UnitStart
+from autotune.deploy.unit_start import USUAL_STOP_SECONDS, UnitStart
 from autotune.errors import AutotuneError
 from autotune.services.base import Action, Argv, Placement, TrialStart
 from autotune.strict_parsing import parse_file_mode, split_lines
@@ -87,7 +87,7 @@ class ObservedUnit:
     ``restarts`` counts restarts by the service manager. ``restarting`` is true for a stopped unit
     that the service manager is about to start. ``enabled`` is the unit's state at boot in systemd's
     terms (UnitFileState). ``definition`` is a text that changes whenever the unit's definition
-    changes.
+    changes. ``stop_seconds`` is the time after which the service manager kills a stopping unit.
     """
 
     exists: bool
@@ -97,6 +97,7 @@ class ObservedUnit:
     restarts: int
     restarting: bool = False
     definition: str = ""
+    stop_seconds: float = USUAL_STOP_SECONDS
 
     @property
     def is_masked(self) -> bool:

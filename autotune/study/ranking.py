@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import groupby, pairwise
 from math import hypot, log
 
 from autotune.estimate import Estimate
@@ -563,10 +563,14 @@ def list_confirmations(
             _get_model_noise(state),
             _estimate_repeat_noise(state, *REPEATED_PHASES),
         )
-    peaks_with_trials = [
-        (trial, _remove_bed_offset(state, trial).widen_by_noise(model_noise))
+    feasible_trials = [
+        trial
         for trial in select_feasible_trials(state.list_finished_trials(phase))
         if trial.bed == bed
+    ]
+    peaks_with_trials = [
+        (trial, _remove_bed_offset(state, trial).widen_by_noise(model_noise))
+        for trial in _omit_separated_trials(state, feasible_trials, bed)
     ]
     return [
         SideMeasurement(
@@ -575,6 +579,23 @@ def list_confirmations(
         )
         for trial, peak in peaks_with_trials
     ]
+
+
+def _omit_separated_trials(state: State, trials: list[Trial], bed: str | None) -> list[Trial]:
+    """Return alternating measurements without those whose pair was incomplete before a long pause.
+
+    The second measurement of such a pair would be made hours later, and would include the drift.
+    """
+    pause_numbers = [pause.after_trial for pause in state.pauses if pause.bed in (None, bed)]
+    kept_trials: list[Trial] = []
+    for earlier_pauses, section in groupby(
+        trials, lambda trial: sum(number < trial.number for number in pause_numbers)
+    ):
+        section_trials = [*section]
+        is_section_over = earlier_pauses < len(pause_numbers)
+        pair_end = len(section_trials) // 2 * 2
+        kept_trials += section_trials[:pair_end] if is_section_over else section_trials
+    return kept_trials
 
 
 def list_proof_failures(state: State) -> list[Trial]:

@@ -820,14 +820,13 @@ def _plan_alternation(
     """Return the next measurement of one of two configurations. The two configurations alternate until
     ``is_stage_over``.
 
-    A single measurement always gets its counterpart, because half a pair shows nothing. Each test bed
-    measures its own pairs.
+    A single measurement always gets its counterpart, because half a pair shows nothing. After a long
+    pause, the whole pair is measured again. Each test bed measures its own pairs.
     """
     finished_trials = [trial for trial in state.list_finished_trials(phase) if trial.bed == bed]
+    failed_count = len(finished_trials) - len(select_feasible_trials(finished_trials))
     confirmations = list_confirmations(state, first_number, phase, bed)
-    if len(finished_trials) - len(confirmations) > MAX_FAILED_CONFIRMATIONS or (
-        len(confirmations) % 2 == 0 and is_stage_over
-    ):
+    if failed_count > MAX_FAILED_CONFIRMATIONS or (len(confirmations) % 2 == 0 and is_stage_over):
         return None
     next_number = first_number if confirmation.is_winner_turn(len(confirmations)) else second_number
     return MeasureStep(phase, state.find_trial(next_number).settings, source_trial=next_number)
