@@ -28,7 +28,7 @@ PACKAGE = Path(autotune.__file__).parent
 # A package imports from those before it. What nothing is said of may import everything.
 ORDER = ("errors", "durable_files", "foreign_files", "study_argument", "periodic_task", "plugins",
          "account_key", "estimate", "parameter_name", "strict_parsing", "sqlite_schema", "config_text",
-         "secret_detection", "masking",
+         "command_secrets", "secret_detection", "masking",
          "unified_diff", "target", "services", "space", "optimize", "transports", "deploy", "runtimes",
          "loads", "monitor", "measure", "diagnose", "simulate", "discovery", "environments",
          "study")  # fmt: skip
@@ -36,6 +36,7 @@ ORDER = ("errors", "durable_files", "foreign_files", "study_argument", "periodic
 ORDINARY = {"sysctl", "limits", "reference", "container"}
 # Where a name may occur all the same. A name is any part of the text; a path ends in a slash.
 SERVICE_NAMES = {
+    "command_secrets.py": "client programs, whose options take passwords in the commands of any file",
     "simulate/": "models of the software of the published measurements: a model is of something",
     "loads/headroom.py": "load hosts run a server of their own to measure the generator against",
     "loads/access_logs/": "formats of logs, and user agents of health checks",

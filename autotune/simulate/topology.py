@@ -107,10 +107,10 @@ def _build_tier_error(
     the same kind, if any.
     """
     if first_tier is None:
-        problem = "the model does not cover its kind"
+        problem = "the model does not support this kind of tier"
         hint = (
             f"the model consists of {', '.join(TIER_TITLES.values())}. "
-            "Remove `simulated:` to use other hosts"
+            "Remove `simulated:` to use other tiers"
         )
     else:
         problem = f"the model has one tier of this kind, and {first_tier.tier!r} is already one"

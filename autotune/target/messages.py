@@ -62,7 +62,7 @@ def suggest_choice(value: object, choices: Iterable[object]) -> str:
     )
     listed_choices = ", ".join(map(format_value, choices[:MAX_LISTED_NAMES]))
     more_text = ", …" if len(choices) > MAX_LISTED_NAMES else ""
-    choices_text = f"it is one of: {listed_choices}{more_text}"
+    choices_text = f"it must be one of: {listed_choices}{more_text}"
     if nearest_choice is None:
         return choices_text
     return f"did you mean {format_value(nearest_choice)}? {choices_text}"
