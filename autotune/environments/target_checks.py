@@ -79,5 +79,5 @@ def _find_final_tiers(file: TargetFile, catalogue: Catalogue) -> Iterator[Target
 
 
 def _suggest_caller(target: Target, name: str) -> str:
-    callers = [other for other, tier in target.tiers.items() if name in tier.required_tiers]
+    callers = [caller for caller, tier in target.tiers.items() if name in tier.required_tiers]
     return f"{callers[0]} calls {name}" if callers else f"another tier calls it, `uses: {name}`"

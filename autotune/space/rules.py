@@ -321,17 +321,17 @@ def find_unit_mistake(rule: Rule, dimensions: Mapping[str, Dimension]) -> tuple[
 
     Such a rule compares a size with a duration, or a number without a unit with one of them.
     """
-    left, right = rule.comparison.left, rule.comparison.right
-    units = [find_unit(side, rule.units) for side in (left, right)]
+    sides = (rule.comparison.left, rule.comparison.right)
+    units = [find_unit(side, rule.units) for side in sides]
     if all(units) and units[0] != units[1]:
         kinds = " and ".join(UNIT_KINDS[unit] for unit in units)
         return f"{rule.text!r} compares {kinds}", "compare values of the same kind"
-    for side, other, unit in ((left, right, units[1]), (right, left, units[0])):
+    for side, compared_side, unit in zip(sides, reversed(sides), reversed(units), strict=True):
         if not unit or find_unit(side, rule.units):
             continue
         message = f"{rule.text!r} compares {UNIT_KINDS[unit]} and a number without a unit"
         if not any(side.names()):
-            number_unit = _find_missing_unit(side.evaluate({}), other, unit, dimensions)
+            number_unit = _find_missing_unit(side.evaluate({}), compared_side, unit, dimensions)
             return (message, f"write `{side} {number_unit}`") if number_unit else None
         if all(name in dimensions and dimensions[name].is_count for name in side.names()):
             return message, f"give the numbers a unit, such as {UNIT_EXAMPLES[unit]}"
@@ -339,14 +339,14 @@ def find_unit_mistake(rule: Rule, dimensions: Mapping[str, Dimension]) -> tuple[
 
 
 def _find_missing_unit(
-    number: float, other: Expression, unit: str, dimensions: Mapping[str, Dimension]
+    number: float, compared_side: Expression, unit: str, dimensions: Mapping[str, Dimension]
 ) -> str | None:
-    """Return the unit of a number that is compared with ``other``; ``None`` if the number may be in the
-    base unit ``unit``.
+    """Return the unit of a number that is compared with ``compared_side``; ``None`` if the number may be
+    in the base unit ``unit``.
     """
     parameter_units = {
         dimensions[name].parameter.unit
-        for name in other.names()
+        for name in compared_side.names()
         if name in dimensions and dimensions[name].unit_factor != 1
     }
     is_tiny_size = unit == BYTES and number < SIZE_UNITS["KB"]

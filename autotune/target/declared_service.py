@@ -260,7 +260,7 @@ class ServiceSpec(TargetModel):
             for index, word in enumerate(words):
                 yield ("helps", resource, index), word.rstrip("+-")
         for name, parameter in self.parameters.items():
-            yield from ((("parameters", name, "when", other), other) for other in parameter.when)
+            yield from ((("parameters", name, "when", key), key) for key in parameter.when)
 
     def _check_conditions(self, parameter_name: str, parameter: ServiceParameter) -> None:
         """Raise an error for a condition on a value that the other parameter cannot have."""
