@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from autotune.cli import completion
+from autotune.cli.output_files import check_log_file, check_metrics_file
 from autotune.errors import UsageError
 from autotune.study_argument import STUDIES_DIRECTORY
 
@@ -56,7 +57,10 @@ QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Show only the 
 LogFileOption = Annotated[
     Path | None,
     typer.Option(
-        "--log-file", metavar="FILE", help="Also write each trial and reading to this file."
+        "--log-file",
+        metavar="FILE",
+        help="Also write each trial and reading to this file.",
+        callback=check_log_file,
     ),
 ]
 MetricsFileOption = Annotated[
@@ -65,6 +69,7 @@ MetricsFileOption = Annotated[
         "--metrics-file",
         metavar="FILE",
         help="Write Prometheus metrics to this file after each trial.",
+        callback=check_metrics_file,
     ),
 ]
 MetricsPortOption = Annotated[
@@ -135,6 +140,7 @@ def add_progress_options(
         @wraps(command)
         def run_command(**values: Any) -> None:
             option_values = {name: values.pop(name) for name in options}
+            _check_detail(verbose=option_values["verbose"], quiet=option_values["quiet"])
             server = start_metrics_server(option_values.pop("metrics_port", None))
             command(**values, progress=ProgressOptions(**option_values, metrics_server=server))
 
@@ -142,6 +148,15 @@ def add_progress_options(
         return run_command
 
     return decorate
+
+
+def _check_detail(*, verbose: bool, quiet: bool) -> None:
+    """Raise UsageError if the options request both more and less output."""
+    if verbose and quiet:
+        raise UsageError(
+            "--quiet and --verbose cannot be combined",
+            hint="omit --verbose to see only the result, or --quiet to see each reading",
+        )
 
 
 def _replace_progress_parameter(
@@ -164,13 +179,20 @@ def parse_rates(option: str, texts: Iterable[str]) -> list[float]:
     """Return the rates of an option, in requests/s. Raises UsageError."""
     from autotune.target.quantities import parse_rate
 
-    hint = f"give a rate, such as `{option} 800/s`"
-    try:
-        rates = [parse_rate(text) for text in texts]
-    except ValueError as error:
-        raise UsageError(f"{option}: {error}", hint=hint) from None
-    if 0 in rates:
-        raise UsageError(f"{option} must be above 0", hint=hint)
+    rates: list[float] = []
+    for text in texts:
+        hint = f"give a rate, such as `{option} 800/s`"
+        if "," in text or ";" in text:
+            hint = f"repeat the option: `{option} 800/s {option} 1200/s`"
+        try:
+            rate = parse_rate(text)
+        except ValueError as error:
+            raise UsageError(f"{option} {text}: {error}", hint=hint) from None
+        if rate == 0:
+            raise UsageError(f"{option} must be above 0", hint=hint)
+        if rate in rates:
+            raise UsageError(f"{option} {text} is given twice", hint="give each rate once")
+        rates.append(rate)
     return rates
 
 

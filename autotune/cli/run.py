@@ -53,6 +53,7 @@ TimeOption = Annotated[
 ]
 
 
+NEW_STUDY_HINT = "`autotune run {target}` starts a new study"
 KeepOption = Annotated[bool, typer.Option("--keep", help="Leave a proven winner in place.")]
 EarlierStudyOption = Annotated[
     str | None,
@@ -95,7 +96,7 @@ def run(
     if keep and beds:
         raise UsageError(
             "--keep and --beds cannot be combined",
-            hint="run `autotune export`, then `autotune apply`",
+            hint="omit --keep; after the study, run `autotune export` and then `autotune apply`",
         )
     if keep:
         check_can_keep(environment)
@@ -111,10 +112,18 @@ def run(
 
 
 def _check_storage(storage: str | None, beds: str | None, earlier_study: str | None) -> None:
-    if storage is not None and (earlier_study or not beds):
+    """Raise UsageError for options that a study in a shared database does not support."""
+    if storage is None:
+        return
+    if earlier_study:
         raise UsageError(
-            "--storage needs --beds, and cannot be combined with --from",
-            hint="name at least one bed; `try:` in the target can list configurations to start with",
+            "--storage and --from cannot be combined",
+            hint="omit --from to share the study, or --storage to start from an earlier study",
+        )
+    if not beds:
+        raise UsageError(
+            "--storage needs --beds",
+            hint="add `--beds all`, or omit --storage to run the study on this machine alone",
         )
 
 
@@ -137,6 +146,21 @@ def _run_shared_study(
         study = create_shared_study(environment, database, studies)
         join_and_report(
             environment, study, database, studies, progress, json_=json_, exit_code=exit_code
+        )
+
+
+def _check_sweep_options(progress: ProgressOptions, beds: str | None, *, exit_code: bool) -> None:
+    """Raise UsageError for an option that has no effect on a sweep."""
+    values_by_option = {
+        "--beds": beds,
+        "--exit-code": exit_code,
+        "--metrics-file": progress.metrics_file,
+        "--metrics-port": progress.metrics_server,
+    }
+    if useless_option := next((o for o, value in values_by_option.items() if value), None):
+        raise UsageError(
+            f"{useless_option} applies only to studies, and this is a sweep",
+            hint=f"omit {useless_option}",
         )
 
 
@@ -175,8 +199,10 @@ def resume(
                 exit_code=exit_code,
             )
         return
-    directory = find_study(study, studies)
+    directory = find_study(study, studies, target_hint=NEW_STUDY_HINT)
     environment = start.prepare_unfinished(directory, beds)
+    if is_sweep(directory):
+        _check_sweep_options(progress, beds, exit_code=exit_code)
     confirm(environment.describe_load(), yes=yes, quiet=progress.quiet)
     if is_sweep(directory):
         run_sweep_session(environment, None, directory, None, json_=json_, options=progress)

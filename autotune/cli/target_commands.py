@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -12,6 +13,7 @@ from autotune import errors
 from autotune.cli import completion
 from autotune.cli.options import BedsOption, JsonOption, SetOption, TargetArgument
 from autotune.cli.output import print_json
+from autotune.cli.output_files import check_target_file
 from autotune.cli.session import build_set_overrides, prepare_target
 from autotune.errors import UsageError
 from autotune.target.messages import format_count
@@ -36,7 +38,13 @@ AdoptedHostsOption = Annotated[
 ]
 TargetOutOption = Annotated[
     Path | None,
-    typer.Option("-o", "--out", metavar="FILE", help="File to write. [default: targets/NAME.yaml]"),
+    typer.Option(
+        "--out",
+        "-o",
+        metavar="FILE",
+        help="File to write. [default: targets/NAME.yaml]",
+        callback=check_target_file,
+    ),
 ]
 SshConfigOption = Annotated[
     Path | None,
@@ -58,8 +66,12 @@ def init(
 ) -> None:
     """Write a target file, from an example or from running hosts."""
     if from_ is not None and example is not None:
-        raise UsageError("--example and --from cannot be combined", hint="remove one of them")
+        raise UsageError(
+            "--example and --from cannot be combined",
+            hint="omit --from to copy an example, or --example to read running hosts",
+        )
     if from_ is not None:
+        _check_request_path(path)
         _adopt_hosts(from_, out, ssh_config, path, json_=json_)
         return
     for option, value in (("--ssh-config", ssh_config), ("--path", path)):
@@ -74,6 +86,16 @@ def init(
         return
     echo(f"wrote {path_of_copy}")
     echo(f"next: `autotune check {path_of_copy}`", err=True)
+
+
+def _check_request_path(path: str | None) -> None:
+    from autotune.target.field_types import PATH_PATTERN, PATTERN_DESCRIPTIONS
+
+    if path is not None and not re.fullmatch(PATH_PATTERN, path):
+        raise UsageError(
+            f"--path {path!r} is not {PATTERN_DESCRIPTIONS[PATH_PATTERN]}",
+            hint="such as `--path /index.php`",
+        )
 
 
 def _adopt_hosts(

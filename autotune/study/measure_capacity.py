@@ -80,9 +80,10 @@ def build_comparison_configuration(
         return ComparisonConfiguration(against, space.preset_settings(against, deployment_choices))
     export = Path(against)
     if not export.exists():
-        raise AutotuneError(
+        raise UsageError(
             f"cannot measure against {against!r}",
-            hint=f"--against {', '.join(NAMED_SETTINGS)}, or the directory of another export",
+            hint=f"--against {', '.join(NAMED_SETTINGS)}, or the directory of another export"
+            " (`autotune export STUDY --trial TRIAL --out DIR` writes one)",
         )
     return ComparisonConfiguration(
         against, read_compatible_settings(space, export), read_exported_rss(export)
@@ -121,16 +122,14 @@ def build_measurement_request(
         for side_settings in (settings, comparison.settings)
     )
     if config is None and configured_settings == comparison_settings:
-        raise AutotuneError(
+        raise UsageError(
             f"the baseline and {against} have the same settings, so there is nothing to compare",
             hint="name an export with --config to compare it instead of the baseline",
         )
     return MeasurementRequest(settings, comparison, repeat, {**comparison.rss, **rss})
 
 
-def parse_required_capacity(
-    environment: Environment, rate_text: str | None, *, of_ceiling: bool
-) -> float | None:
+def parse_required_capacity(environment: Environment, rate_text: str | None) -> float | None:
     """Return the required capacity in requests/s.
 
     Raises UsageError if the text is not a rate, if the rate exceeds ``load.max_rate``, or if the target
@@ -138,9 +137,10 @@ def parse_required_capacity(
     """
     if rate_text is None:
         return None
-    if of_ceiling or environment.file.target.command_goal is not None:
+    if environment.file.target.command_goal is not None:
         raise UsageError(
-            "--at-least applies only to the capacity of a stack", hint="omit --at-least"
+            "--at-least applies only to the capacity of a stack, and the target is a command",
+            hint="omit --at-least",
         )
     try:
         rate = parse_rate(rate_text)
