@@ -18,7 +18,14 @@ from typer.exceptions import TyperException
 
 from autotune import errors
 from autotune.errors import AutotuneError
-from autotune.hints import build_disk_full_hint, find_command_hint, find_option_hint, is_fallback
+from autotune.hints import (
+    build_disk_full_hint,
+    find_command_hint,
+    find_extra_argument_hint,
+    find_missing_parameter_hint,
+    find_option_hint,
+    is_fallback,
+)
 from autotune.standard_streams import OutputError, discard_output
 from autotune.terminal import echo
 
@@ -27,7 +34,8 @@ SYSTEM_ERROR_HINTS: dict[int, str | None] = {
     errno.EACCES: "name a writable path, or use an account that may write there",
     errno.EPERM: "name a writable path, or use an account that may write there",
     errno.EROFS: "name a writable path",
-    errno.ENOENT: None,
+    errno.ENOENT: "check the path, and create its directory first",
+    errno.ELOOP: "name a path without a loop of links",
     errno.ENOTDIR: "name a directory",
     errno.EISDIR: "name a file",
     errno.ENAMETOOLONG: "use a shorter name",
@@ -141,11 +149,35 @@ def _report_usage_error(error: TyperException, *, as_json: bool) -> int:
 
 
 def _find_usage_hint(error: TyperException) -> str | None:
+    context = getattr(error, "ctx", None)
+    command = _find_typed_command(context)
+    option = getattr(error, "option_name", "")
     if command_match := re.search("No such command '(.*?)'", str(error)):
-        return find_command_hint(command_match[1])
-    if "No such option" in str(error) and (option := getattr(error, "option_name", "")):
-        return find_option_hint(option, _find_typed_command(getattr(error, "ctx", None)))
-    return None
+        is_explained = "Did you mean" in str(error)
+        hint = find_command_hint(command_match[1], command)
+        return hint or (None if is_explained else "`autotune --help` lists the commands")
+    if "No such option" in str(error) and option:
+        return find_option_hint(option, command)
+    if extra_match := re.search(r"unexpected extra argument.*? \((\S+)", error.format_message()):
+        argument_names = [
+            p.metavar for p in context.command.params if p.param_type_name == "argument"
+        ]
+        return find_extra_argument_hint(extra_match[1].rstrip(")"), command, argument_names)
+    return _find_parameter_hint(error, context, option)
+
+
+def _find_parameter_hint(error: TyperException, context: Any, option: str) -> str | None:
+    """Return the hint for a missing or invalid parameter, or ``None``."""
+    parameter, message = getattr(error, "param", None), error.format_message()
+    if parameter is not None and message.startswith("Missing"):
+        is_argument = parameter.param_type_name == "argument"
+        return find_missing_parameter_hint(parameter.metavar if is_argument else parameter.opts[0])
+    if parameter is not None and "not a whole number" in message:
+        return f"write digits only, such as `{parameter.opts[0]} 20`"
+    if "requires an argument" in message:
+        metavar = next((p.metavar for p in context.command.params if option in p.opts), None)
+        return f"write `{option} {metavar or 'VALUE'}`"
+    return f"write only `{option}`" if "does not take a value" in message else None
 
 
 def _simplify_value_message(message: str) -> str:

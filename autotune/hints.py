@@ -5,6 +5,9 @@ A hint never suggests another command that generates load.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+
 LOAD_COMMANDS = frozenset({"run", "resume", "worker", "measure", "sweep"})
 """Commands that send load to the stack of a target."""
 _TARGET_COMMANDS = LOAD_COMMANDS - {"resume"} | {"check", "plan", "params", "apply", "restore"}
@@ -14,7 +17,15 @@ _PREVIEW_HINTS = {
     "restore": "`autotune restore` has no preview; it keeps and lists files that others have changed",
     **dict.fromkeys(LOAD_COMMANDS, "`autotune plan TARGET` shows what a run would do"),
 }
-_SHORT_FORMS = {"dry-run": "n", "quiet": "q", "output": "o", "verbose": "v", "target": "t"}
+_SHORT_FORMS = {
+    "dry-run": "n",
+    "force": "f",
+    "output": "o",
+    "quiet": "q",
+    "target": "t",
+    "verbose": "v",
+    "version": "V",
+}
 _LONG_FORMS = {short: long for long, short in _SHORT_FORMS.items()}
 
 _FALLBACK_HINT = "`autotune {} --help` lists its options"
@@ -43,11 +54,55 @@ _COMMAND_HINTS = {
     "undo": "`autotune restore STUDY`",
     "revert": "`autotune restore STUDY`",
 }
+_LAB_COMMAND_HINTS = {
+    **dict.fromkeys(("start", "create", "run"), "`autotune lab up TARGET`"),
+    **dict.fromkeys(("stop", "rm", "delete", "destroy", "remove"), "`autotune lab down TARGET`"),
+    **dict.fromkeys(("list", "ls", "show"), "`autotune lab status TARGET`"),
+    **dict.fromkeys(("shell", "exec", "login"), "`autotune lab ssh TARGET HOST`"),
+}
+_GROUP_HINTS = {"lab": _LAB_COMMAND_HINTS}
+_SET_COMMANDS = frozenset({"run", "check", "plan", "measure", "sweep"})
+_DURATION_PATTERN = re.compile(r"[0-9]+(s|m|min|h)")
+_MISSING_PARAMETER_HINTS = {
+    "TARGET": "name a target file, such as targets/local.yaml; `autotune init` writes one",
+    "STUDY": "name a study; `autotune status` lists the studies",
+    "TARGET|STUDY": "name a target file, or a study; `autotune status` lists the studies",
+    "EXPORT": "name a directory that `autotune export STUDY --out DIR` wrote",
+    "LOG": "name access logs, such as /var/log/nginx/access.log, or `-` for standard input",
+    "--out": "name a new directory, such as `--out winner`",
+    "--bed": "name test beds of the target, such as `--bed a`, or `--bed all`",
+    "--storage": "give a database, such as `--storage postgresql://tuner@db1.example.org/tuning`",
+}
 
 
-def find_command_hint(command: str) -> str | None:
-    """Return the hint for a command known from other programs, or ``None``."""
+def find_command_hint(command: str, group: str = "") -> str | None:
+    """Return the hint for an unknown command of a ``group``, such as `lab`, or ``None``."""
+    if group:
+        return _GROUP_HINTS.get(group, {}).get(
+            command, f"`autotune {group} --help` lists its commands"
+        )
+    if "/" in command or command.endswith((".yaml", ".yml")):
+        return f"name a command first, such as `autotune check {command}`"
     return _COMMAND_HINTS.get(command)
+
+
+def find_extra_argument_hint(argument: str, command: str, argument_names: Sequence[str]) -> str:
+    """Return the hint for the first extra argument of ``command``, which takes only
+    ``argument_names``.
+    """
+    if "=" in argument and command in _SET_COMMANDS:
+        return f"put an option before it: `--set {argument}`"
+    if command == "run" and _DURATION_PATTERN.fullmatch(argument):
+        return f"put an option before it: `--time {argument}`"
+    if command == "init":
+        return "`--example NAME` copies an example; `--from HOST,HOST` reads running hosts"
+    taken = " and ".join(argument_names) or "no argument"
+    return f"`autotune {command}` takes only {taken}; quote a name that contains spaces"
+
+
+def find_missing_parameter_hint(name: str) -> str | None:
+    """Return the hint for a missing argument or option, or ``None``."""
+    return _MISSING_PARAMETER_HINTS.get(name)
 
 
 def find_option_hint(option: str, command: str) -> str:
@@ -68,6 +123,9 @@ def _list_option_hints(command: str, option: str) -> dict[str, str]:
     hints = {
         "yes": f"`autotune {command}` needs no confirmation: omit {option}",
         "quiet": "progress goes to standard error: add `2>/dev/null` for the result only",
+        "version": "`autotune --version`",
+        "p99": "`slo: {p99: 50ms}` in the target",
+        "slo": "`slo: {p99: 50ms}` in the target",
     }
     if command in _PREVIEW_HINTS:
         hints["dry-run"] = _PREVIEW_HINTS[command]
@@ -86,6 +144,13 @@ def _list_option_hints(command: str, option: str) -> dict[str, str]:
         )
     if command in ("export", "init"):
         hints["output"] = f"`autotune {command} --out …`"
+    if command in ("export", "init", "report", "workload from-log"):
+        hints["force"] = "autotune does not replace such files: name another file or directory"
+    if command == "resume":
+        new_study_hint = (
+            f"a study keeps its options; `autotune run TARGET {option} …` starts a new study"
+        )
+        hints |= dict.fromkeys(("set", "name", "from", "keep"), new_study_hint)
     if command == "report":
         page = "`autotune export STUDY --format …`; `report` accepts --html and --json"
         hints |= {"output": page, "format": page}

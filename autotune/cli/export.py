@@ -24,7 +24,13 @@ from autotune.cli.options import (
 )
 from autotune.cli.output import print_json
 from autotune.cli.output_files import check_new_directory
-from autotune.cli.session import confirm, open_progress, open_studies_directory, prepare_target
+from autotune.cli.session import (
+    confirm,
+    open_progress,
+    open_studies_directory,
+    prepare_target,
+    reject_sweep,
+)
 from autotune.errors import UsageError
 from autotune.target.messages import format_count
 from autotune.terminal import echo
@@ -95,10 +101,14 @@ def export(
     from autotune.study.ownership import guard_foreign_records
 
     if minimal and trial is not None:
-        raise UsageError("--trial and --minimal both select the settings", hint="omit one of them")
+        raise UsageError(
+            "--trial and --minimal cannot be combined",
+            hint="omit --minimal to export the trial, or --trial to export the changes that count",
+        )
     with open_studies_directory(storage, studies, [study]) as studies_root:
         directory = find_study(study, studies_root)
         with guard_foreign_records(directory):
+            reject_sweep(directory, "winner to export")
             exported_study = open_study(directory)
             trial = find_minimal_trial(exported_study) if minimal else trial
             paths = write_export(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from autotune.cli import completion
-from autotune.cli.output_files import check_log_file, check_metrics_file
+from autotune.cli.output_files import check_log_file, check_metrics_file, check_studies_directory
 from autotune.errors import UsageError
 from autotune.study_argument import STUDIES_DIRECTORY
 
@@ -46,7 +46,13 @@ TrialArgument = Annotated[
     ),
 ]
 StudiesOption = Annotated[
-    Path, typer.Option("--studies", metavar="DIR", help="Directory of the studies.")
+    Path,
+    typer.Option(
+        "--studies",
+        metavar="DIR",
+        help="Directory of the studies.",
+        callback=check_studies_directory,
+    ),
 ]
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print one JSON object on standard output.")

@@ -12,7 +12,9 @@ from pathlib import Path
 
 import typer
 
+from autotune import foreign_files
 from autotune.errors import UsageError
+from autotune.study_argument import EVENTS_FILE, STUDIES_DIRECTORY
 
 TARGETS_DIRECTORY = Path("targets")  # the default directory of `init`, which creates it
 PAGE_STARTS = (b"<!doctype html",)
@@ -75,6 +77,24 @@ def check_new_directory(parameter: typer.CallbackParam, path: Path) -> Path:
         raise UsageError(
             f"{option} {path}: is a file",
             hint="use an empty or new directory, such as `--out winner`",
+        )
+    return path
+
+
+def check_studies_directory(parameter: typer.CallbackParam, path: Path) -> Path:
+    """Return the directory of the studies, which may be missing. Raises UsageError for other paths."""
+    if path == STUDIES_DIRECTORY:
+        return path
+    option = parameter.opts[0]
+    _check_parent(option, path)
+    if path.exists() and not path.is_dir():
+        raise UsageError(
+            f"{option} {path}: is a file", hint="name the directory that contains the studies"
+        )
+    if foreign_files.has_file(path, EVENTS_FILE):
+        raise UsageError(
+            f"{option} {path}: is a study, not the directory of the studies",
+            hint=f"name the directory that contains it: {option} {shlex.quote(str(path.parent))}",
         )
     return path
 

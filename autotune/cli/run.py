@@ -30,11 +30,13 @@ from autotune.cli.session import (
     build_set_overrides,
     confirm,
     prepare_target,
+    reject_sweep,
     run_session,
     run_sweep_session,
 )
 from autotune.cli.worker import join_and_report
 from autotune.errors import UsageError
+from autotune.study_argument import format_study_argument
 
 if TYPE_CHECKING:
     from autotune.environments.base import Environment
@@ -91,6 +93,7 @@ def run(
     options = {"--name": name, "--time": time, "--trials": trials}
     overrides = [(option, str(value)) for option, value in options.items() if value is not None]
     _check_storage(storage, beds, from_)
+    _reject_study(target, studies)
     environment = prepare_target(target, [*overrides, *build_set_overrides(set_)], beds)
     check_can_search(environment)
     if keep and beds:
@@ -101,6 +104,8 @@ def run(
     if keep:
         check_can_keep(environment)
     earlier_study = find_study(from_, studies) if from_ else None
+    if earlier_study is not None:
+        reject_sweep(earlier_study, "configurations to start with")
     confirm(environment.describe_load(), yes=yes, quiet=progress.quiet)
     if storage is not None:
         _run_shared_study(environment, storage, studies, progress, json_=json_, exit_code=exit_code)
@@ -109,6 +114,18 @@ def run(
     start_study = partial(start.start_study, keeps_winner=keep, earlier_study=earlier_study)
     run_session(start_study, environment, directory, json_=json_, options=progress)
     print_study(directory, json_=json_, exit_code=exit_code, brief=True)
+
+
+def _reject_study(target: Path, studies: Path) -> None:
+    """Raise UsageError if a study was named instead of a target."""
+    from autotune.study.directory import find_study, is_study
+
+    if not target.is_file() and is_study(target, studies):
+        study = format_study_argument(find_study(str(target), studies))
+        raise UsageError(
+            f"{target} is a study, not a target",
+            hint=f"`autotune resume {study}` continues it; `autotune run TARGET` starts a new study",
+        )
 
 
 def _check_storage(storage: str | None, beds: str | None, earlier_study: str | None) -> None:

@@ -86,6 +86,17 @@ def open_studies_directory(
         yield Path(directory)
 
 
+def reject_sweep(directory: Path, missing_content: str) -> None:
+    """Raise UsageError if the directory contains a sweep, which has no ``missing_content``."""
+    from autotune.sweep.plan import is_sweep
+
+    if is_sweep(directory):
+        raise UsageError(
+            f"{directory.name} is a sweep, so it has no {missing_content}",
+            hint=f"`autotune report {format_study_argument(directory)}` shows its results",
+        )
+
+
 @contextmanager
 def follow_study(
     storage_url: str | None, studies: Path, study_name: str

@@ -26,7 +26,13 @@ from autotune.cli.options import (
 )
 from autotune.cli.output import print_csv, print_json, print_study, print_sweep
 from autotune.cli.output_files import check_page_file
-from autotune.cli.session import confirm, follow_study, open_progress, open_studies_directory
+from autotune.cli.session import (
+    confirm,
+    follow_study,
+    open_progress,
+    open_studies_directory,
+    reject_sweep,
+)
 from autotune.errors import AutotuneError, UsageError
 from autotune.study_argument import format_studies_option
 from autotune.terminal import echo, find_terminal_width, print_lines, print_patch, wrap_lines
@@ -263,11 +269,14 @@ def diff(
         directory = find_study(study, studies_root)
         _check_compared_sides(a, b, studies_root, parameters=parameters)
         with guard_foreign_records(directory):
+            reject_sweep(directory, "configurations to compare")
             diff_text = format_diff(open_study(directory), a, b, parameters=parameters)
     if json_:
         print_json({"schema": 1, "study": directory.name, "a": a, "b": b, "diff": diff_text})
-    else:
+    elif diff_text:
         print_patch(style_diff_lines(diff_text))
+    else:
+        echo(f"{a} and {b} do not differ", err=True)
 
 
 def _check_compared_sides(a: str, b: str, studies: Path, *, parameters: bool) -> None:
@@ -325,6 +334,8 @@ def explain(
         _reject_measure_options(maximum, progress)
     with open_studies_directory(storage, studies, [study]) as studies_root:
         directory = find_study(study, studies_root)
+        with ownership.guard_foreign_records(directory):
+            reject_sweep(directory, "gain to explain")
         if measure:
             explain_study.check_study_not_shared(directory)
             environment = start.prepare_existing(directory)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -204,6 +205,11 @@ def params(
     from autotune.services.registry import extend_catalogue
     from autotune.target.read_target import read_target, read_user_services
 
+    if service is not None and service.endswith((".yaml", ".yml")):
+        raise UsageError(
+            f"{service} is a file, not a service",
+            hint=f"`autotune params --target {shlex.quote(service)}` includes its services",
+        )
     declared_services = read_target(target).target.services if target else {}
     catalogue = extend_catalogue({**read_user_services(), **declared_services})
     if json_:

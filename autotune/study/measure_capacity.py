@@ -115,6 +115,11 @@ def build_measurement_request(
     rss = read_exported_rss(config) if config else {}
     if against is None:
         return MeasurementRequest(settings, None, repeat, rss)
+    if config is not None and Path(against) == config:
+        raise UsageError(
+            f"--config and --against both name {against}, so there is nothing to compare",
+            hint="name another export, or compare with `--against baseline`",
+        )
     comparison = build_comparison_configuration(environment.space, against, settings)
     space = environment.space
     configured_settings, comparison_settings = (

@@ -37,7 +37,6 @@ class FileKind:
         )
 
 
-SWEEP_FILE = FileKind(frozenset({"target"}), "a sweep file", "`autotune sweep {path}` measures it")
 SETTINGS_FILE = FileKind(
     frozenset({"parameters"}),
     "a file of settings",
@@ -50,7 +49,11 @@ COMPOSE_FILE = FileKind(
 )
 # The first matching kind is used.
 FILE_KINDS = (
-    SWEEP_FILE,
+    FileKind(
+        frozenset({"target"}),
+        "a sweep file",
+        "name the target in its key `target:`; only `sweep` takes sweep files",
+    ),
     FileKind(
         frozenset({"requests"}),
         "a list of requests",

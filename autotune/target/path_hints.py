@@ -60,11 +60,7 @@ def describe_directory(path: Path) -> tuple[str, str] | None:
     other directories, and for a path that is not a directory.
     """
     if foreign_files.has_file(path, EVENTS_FILE):
-        argument = format_study_argument(path)
-        return (
-            "a study",
-            f"`autotune report {argument}` shows it, `autotune resume {argument}` continues it",
-        )
+        return "a study", f"`autotune report {format_study_argument(path)}` shows its results"
     if is_export(path):
         return "an export", f"`autotune apply {shlex.quote(str(path))} TARGET` applies it"
     return None

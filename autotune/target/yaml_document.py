@@ -196,7 +196,7 @@ def load_yaml(
     such a file. With ``foreign``, other users may be able to write to the file's directory, so no link
     is followed. Raises TargetError (file:line:column) if the file is not a mapping, and ForeignFileError.
     """
-    text = read_text(path, description, start_hint, foreign=foreign)
+    text = read_text(path, start_hint, foreign=foreign)
     tree_builder = _TreeBuilder(path, text)
     try:
         node = _parse_yaml(path, text)
@@ -210,13 +210,7 @@ def load_yaml(
     return YamlDocument(path, root_value, tree_builder.places, text)
 
 
-def read_text(
-    path: Path,
-    description: str = "a target",
-    start_hint: str = START_HINT,
-    *,
-    foreign: bool = False,
-) -> str:
+def read_text(path: Path, start_hint: str = START_HINT, *, foreign: bool = False) -> str:
     """Return the text of a file. Raises TargetError if the file cannot be read or is not text."""
     try:
         content = _read_bytes(path, foreign=foreign)
