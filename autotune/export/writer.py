@@ -284,7 +284,7 @@ def _write_atomically(exported_files: FileContents, output_directory: Path) -> N
             tempfile.mkdtemp(prefix=f".{output_directory.name}.", dir=output_directory.parent)
         )
     except OSError as error:
-        raise AutotuneError(f"{output_directory} cannot be written: {error.strerror}") from error
+        raise _build_write_error(output_directory, error) from error
     try:
         for path, file_content in exported_files.items():
             destination = staging / path
@@ -293,6 +293,13 @@ def _write_atomically(exported_files: FileContents, output_directory: Path) -> N
         staging.chmod(0o755)  # other accounts may read an export, but mkdtemp sets mode 0700
         staging.replace(output_directory)
     except OSError as error:
-        raise AutotuneError(f"{output_directory} cannot be written: {error.strerror}") from error
+        raise _build_write_error(output_directory, error) from error
     finally:
         shutil.rmtree(staging, ignore_errors=True)
+
+
+def _build_write_error(output_directory: Path, error: OSError) -> AutotuneError:
+    return AutotuneError(
+        f"{output_directory} cannot be written: {error.strerror}",
+        hint="name a directory on a writable disk with free space: --out DIR",
+    )

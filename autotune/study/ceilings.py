@@ -30,7 +30,7 @@ from autotune.study.ceiling_records import (
     StackCeiling,
     StackCeilings,
 )
-from autotune.study.measure_capacity import MeasurementRequest
+from autotune.study.measure_capacity import CHECK_HINT, MeasurementRequest
 from autotune.study.progress_reporter import ProgressReporter
 from autotune.study.schedule import MeasureStep
 from autotune.study.study_state import MEASURE_PURPOSE, Phase
@@ -218,7 +218,7 @@ def _measure_caches(
     trial = trials.run_trial(MeasureStep(Phase.MEASURE, request.settings), context, None, None)
     context.record_time_spent()
     if trial.peak is None:
-        raise AutotuneError(f"the configuration cannot be used: {trial.failure}")
+        raise AutotuneError(f"the configuration cannot be used: {trial.failure}", hint=CHECK_HINT)
     keys_per_request = target.data.keys_per_request
     instances = meter.stack.instances_with_role(Role.CACHE)
     servers = tuple(

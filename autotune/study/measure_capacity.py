@@ -38,6 +38,7 @@ from autotune.study.trial_context import TrialContext, begin_study, open_session
 from autotune.target.quantities import parse_rate
 
 CONFIGURATION_LABEL = "the configuration"
+CHECK_HINT = "`autotune check TARGET` checks the target and its hosts"
 ROUNDING_TOLERANCE = 1e-9  # relative rounding error of a mean of logarithms
 
 
@@ -259,7 +260,10 @@ def _measure_alternately(
                 hint="raise load.max_rate, or add hosts to load.hosts",
             )
         if not peak.is_feasible:
-            raise AutotuneError(f"{side_label}: the objective is not met at any rate tried")
+            raise AutotuneError(
+                f"{side_label}: the objective is not met at any rate tried",
+                hint="loosen `slo:` in the target, or compare other configurations",
+            )
         trials_by_side[is_configuration].append(trial)
         measurements.append(SideMeasurement(is_configuration, peak.estimate))
     return Measurement(
@@ -287,7 +291,7 @@ def _measure_once(
     trial = trials.run_trial(step, context, expected_peak, None)
     context.record_time_spent()
     if trial.peak is None:
-        raise AutotuneError(f"{side_label} cannot be used: {trial.failure}")
+        raise AutotuneError(f"{side_label} cannot be used: {trial.failure}", hint=CHECK_HINT)
     if unapplied_lines := find_unapplied_settings(trial, settings):
         raise AutotuneError(
             f"{side_label} took effect with different values: {'; '.join(unapplied_lines)}",
