@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import sys
 import tempfile
 import textwrap
 import traceback
@@ -24,6 +25,7 @@ from autotune.hints import (
     find_extra_argument_hint,
     find_missing_parameter_hint,
     find_option_hint,
+    find_single_hyphen_hint,
     is_fallback,
 )
 from autotune.standard_streams import OutputError, discard_output
@@ -35,6 +37,9 @@ SYSTEM_ERROR_HINTS: dict[int, str | None] = {
     errno.EPERM: "name a writable path, or use an account that may write there",
     errno.EROFS: "name a writable path",
     errno.ENOENT: "check the path, and create its directory first",
+    errno.EEXIST: "name another path",
+    errno.EIO: "check the disk, or name another file",
+    errno.ENXIO: "name a file that can be opened",
     errno.ELOOP: "name a path without a loop of links",
     errno.ENOTDIR: "name a directory",
     errno.EISDIR: "name a file",
@@ -153,17 +158,31 @@ def _find_usage_hint(error: TyperException) -> str | None:
     command = _find_typed_command(context)
     option = getattr(error, "option_name", "")
     if command_match := re.search("No such command '(.*?)'", str(error)):
-        is_explained = "Did you mean" in str(error)
-        hint = find_command_hint(command_match[1], command)
-        return hint or (None if is_explained else "`autotune --help` lists the commands")
+        return _find_command_hint(error, command_match[1], command)
     if "No such option" in str(error) and option:
-        return find_option_hint(option, command)
+        parameters = context.command.params if context else ()
+        options = {name for parameter in parameters for name in parameter.opts}
+        return find_single_hyphen_hint(sys.argv[1:], options) or find_option_hint(option, command)
     if extra_match := re.search(r"unexpected extra argument.*? \((\S+)", error.format_message()):
         argument_names = [
             p.metavar for p in context.command.params if p.param_type_name == "argument"
         ]
         return find_extra_argument_hint(extra_match[1].rstrip(")"), command, argument_names)
     return _find_parameter_hint(error, context, option)
+
+
+def _find_command_hint(error: TyperException, name: str, group: str) -> str | None:
+    """Return the hint for an unknown command, or ``None`` if Typer's message suggests a command. A hint
+    replaces Typer's suggestion.
+    """
+    suggestion_start = error.message.find(" Did you mean")
+    if hint := find_command_hint(name, group):
+        if suggestion_start >= 0:
+            error.message = error.message[:suggestion_start]
+        return hint
+    if suggestion_start >= 0:
+        return None
+    return f"`{' '.join(filter(None, ('autotune', group)))} --help` lists the commands"
 
 
 def _find_parameter_hint(error: TyperException, context: Any, option: str) -> str | None:
@@ -175,7 +194,8 @@ def _find_parameter_hint(error: TyperException, context: Any, option: str) -> st
     if parameter is not None and "not a whole number" in message:
         return f"write digits only, such as `{parameter.opts[0]} 20`"
     if "requires an argument" in message:
-        metavar = next((p.metavar for p in context.command.params if option in p.opts), None)
+        parameters = context.command.params if context else ()
+        metavar = next((p.metavar for p in parameters if option in p.opts), None)
         return f"write `{option} {metavar or 'VALUE'}`"
     return f"write only `{option}`" if "does not take a value" in message else None
 

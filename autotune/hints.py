@@ -6,7 +6,7 @@ A hint never suggests another command that generates load.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 
 LOAD_COMMANDS = frozenset({"run", "resume", "worker", "measure", "sweep"})
 """Commands that send load to the stack of a target."""
@@ -78,9 +78,7 @@ _MISSING_PARAMETER_HINTS = {
 def find_command_hint(command: str, group: str = "") -> str | None:
     """Return the hint for an unknown command of a ``group``, such as `lab`, or ``None``."""
     if group:
-        return _GROUP_HINTS.get(group, {}).get(
-            command, f"`autotune {group} --help` lists its commands"
-        )
+        return _GROUP_HINTS.get(group, {}).get(command)
     if "/" in command or command.endswith((".yaml", ".yml")):
         return f"name a command first, such as `autotune check {command}`"
     return _COMMAND_HINTS.get(command)
@@ -94,9 +92,11 @@ def find_extra_argument_hint(argument: str, command: str, argument_names: Sequen
         return f"put an option before it: `--set {argument}`"
     if command == "run" and _DURATION_PATTERN.fullmatch(argument):
         return f"put an option before it: `--time {argument}`"
+    if argument.startswith(("–", "—")):
+        return f"write two hyphens: `--{argument.lstrip('–—')}`"
     if command == "init":
         return "`--example NAME` copies an example; `--from HOST,HOST` reads running hosts"
-    taken = " and ".join(argument_names) or "no argument"
+    taken = ", ".join(argument_names) or "no argument"
     return f"`autotune {command}` takes only {taken}; quote a name that contains spaces"
 
 
@@ -108,9 +108,20 @@ def find_missing_parameter_hint(name: str) -> str | None:
 def find_option_hint(option: str, command: str) -> str:
     """Return the hint for an unknown option of ``command``, or of autotune if ``command`` is empty."""
     long_name = _LONG_FORMS.get(option.lstrip("-"), option.lstrip("-"))
+    if not command and option in ("-v", "-V"):
+        return f"`autotune --version`, or put it after the command: `autotune COMMAND {option}`"
     if not command:
         return f"put it after the command: `autotune COMMAND {option}`"
     return _list_option_hints(command, option).get(long_name, _FALLBACK_HINT.format(command))
+
+
+def find_single_hyphen_hint(arguments: Iterable[str], options: Container[str]) -> str | None:
+    """Return the hint for a long option with only one hyphen among ``arguments``, such as `-trials`."""
+    for argument in arguments:
+        name = argument.partition("=")[0]
+        if len(name) > 2 and f"-{name}" in options:
+            return f"write two hyphens: `-{name}`"
+    return None
 
 
 def is_fallback(hint: str) -> bool:

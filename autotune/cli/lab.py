@@ -13,6 +13,7 @@ from autotune.cli import completion
 from autotune.cli.help import CommandWithExamples
 from autotune.cli.options import JsonOption, TargetArgument
 from autotune.cli.output import print_json
+from autotune.cli.output_files import check_lab_directory
 from autotune.target.messages import format_count
 from autotune.terminal import echo
 
@@ -40,6 +41,7 @@ LabDirectoryOption = Annotated[
         "--dir",
         metavar="DIR",
         help="Directory of the lab. [default: /var/lib/autotune/labs/NAME]",
+        callback=check_lab_directory,
     ),
 ]
 

@@ -147,6 +147,7 @@ def add_progress_options(
         def run_command(**values: Any) -> None:
             option_values = {name: values.pop(name) for name in options}
             _check_detail(verbose=option_values["verbose"], quiet=option_values["quiet"])
+            _check_distinct_files(option_values["log_file"], option_values.get("metrics_file"))
             server = start_metrics_server(option_values.pop("metrics_port", None))
             command(**values, progress=ProgressOptions(**option_values, metrics_server=server))
 
@@ -162,6 +163,15 @@ def _check_detail(*, verbose: bool, quiet: bool) -> None:
         raise UsageError(
             "--quiet and --verbose cannot be combined",
             hint="omit --verbose to see only the result, or --quiet to see each reading",
+        )
+
+
+def _check_distinct_files(log_file: Path | None, metrics_file: Path | None) -> None:
+    """Raise UsageError if two options name the same file."""
+    if log_file is not None and metrics_file is not None and log_file == metrics_file:
+        raise UsageError(
+            f"--log-file and --metrics-file both name {log_file}",
+            hint="name a file for each, such as run.log and run.prom",
         )
 
 

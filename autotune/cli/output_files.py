@@ -23,9 +23,17 @@ MAX_START_BYTES = 256
 
 
 def check_log_file(parameter: typer.CallbackParam, path: Path | None) -> Path | None:
-    """Return the path of a file to append to. Raises UsageError if it cannot be written."""
+    """Return the path of a file to append to. Raises UsageError if it cannot be written, or is a
+    target.
+    """
     if path is not None:
-        _check_file(parameter.opts[0], path)
+        option = parameter.opts[0]
+        _check_file(option, path)
+        if path.suffix in (".yaml", ".yml", ".html", ".json") and path.exists():
+            raise UsageError(
+                f"{option} {path}: the file exists and is not a log",
+                hint=f"name another file: {option} FILE",
+            )
     return path
 
 
@@ -96,6 +104,16 @@ def check_studies_directory(parameter: typer.CallbackParam, path: Path) -> Path:
             f"{option} {path}: is a study, not the directory of the studies",
             hint=f"name the directory that contains it: {option} {shlex.quote(str(path.parent))}",
         )
+    return path
+
+
+def check_lab_directory(parameter: typer.CallbackParam, path: Path | None) -> Path | None:
+    """Return the directory of a lab, which may be missing. Raises UsageError for other paths."""
+    if path is not None:
+        option = parameter.opts[0]
+        _check_parent(option, path)
+        if path.exists() and not path.is_dir():
+            raise UsageError(f"{option} {path}: is a file", hint="name a new directory for the lab")
     return path
 
 
