@@ -33,8 +33,8 @@ from autotune.terminal import echo
 
 # System errors that autotune cannot resolve, each with a hint for the user.
 SYSTEM_ERROR_HINTS: dict[int, str | None] = {
-    errno.EACCES: "name a writable path, or use an account that may write there",
-    errno.EPERM: "name a writable path, or use an account that may write there",
+    errno.EACCES: "name another path, or use an account with access to it",
+    errno.EPERM: "name another path, or use an account with access to it",
     errno.EROFS: "name a writable path",
     errno.ENOENT: "check the path, and create its directory first",
     errno.EEXIST: "name another path",

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -20,6 +22,8 @@ TARGETS_DIRECTORY = Path("targets")  # the default directory of `init`, which cr
 PAGE_STARTS = (b"<!doctype html",)
 METRICS_STARTS = (b"# HELP", b"# TYPE")
 MAX_START_BYTES = 256
+DEVICES_DIRECTORY = Path("/dev")  # a file that replaces /dev/stdout would break other programs
+PathCheck = Callable[[Any, Any], Path | None]
 
 
 def check_log_file(parameter: typer.CallbackParam, path: Path | None) -> Path | None:
@@ -124,12 +128,12 @@ def _check_replaced_file(
     be lost.
     """
     _check_file(option, path)
-    if not path.exists():
-        return
-    if not path.is_file():
+    if (path.exists() and not path.is_file()) or DEVICES_DIRECTORY in path.absolute().parents:
         raise UsageError(
             f"{option} {path}: is not a regular file", hint=f"name a new file: {option} FILE"
         )
+    if not path.exists():
+        return
     with path.open("rb") as file:
         start = file.read(MAX_START_BYTES).lstrip()
     if start and not start.lower().startswith(tuple(known.lower() for known in known_starts)):

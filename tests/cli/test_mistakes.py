@@ -57,7 +57,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (directory / "winner").mkdir()
     for name, content in OTHER_FILES.items():
         (directory / name).write_text(content)
-    sweep = ["sweep", str(directory / "paper.yaml"), "--over", "lb.nginx.worker_connections=600,700",
+    sweep = ["sweep", str(directory / "paper.yaml"), "--over", "lb.apache.ServerLimit=100,200",
              "--rate", "100", "--repeat", "1", "--yes", "-q"]  # fmt: skip
     app([*sweep, "--studies", str(directory / "studies")], standalone_mode=False)
     return directory
