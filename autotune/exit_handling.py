@@ -154,7 +154,7 @@ def _report_usage_error(error: TyperException, *, as_json: bool) -> int:
 
 
 def _find_usage_hint(error: TyperException) -> str | None:
-    context = getattr(error, "ctx", None)
+    context: Any = getattr(error, "ctx", None)
     command = _find_typed_command(context)
     option = getattr(error, "option_name", "")
     if command_match := re.search("No such command '(.*?)'", str(error)):

@@ -68,10 +68,10 @@ _MISSING_PARAMETER_HINTS = {
     "STUDY": "name a study; `autotune status` lists the studies",
     "TARGET|STUDY": "name a target file, or a study; `autotune status` lists the studies",
     "EXPORT": "name a directory that `autotune export STUDY --out DIR` wrote",
-    "LOG": "name access logs, such as /var/log/nginx/access.log, or `-` for standard input",
+    "LOG": "name access logs, such as access.log, or `-` for standard input",
     "--out": "name a new directory, such as `--out winner`",
     "--bed": "name test beds of the target, such as `--bed a`, or `--bed all`",
-    "--storage": "give a database, such as `--storage postgresql://tuner@db1.example.org/tuning`",
+    "--storage": "name the database of the shared study: `--storage URL`",
 }
 
 
@@ -96,8 +96,8 @@ def find_extra_argument_hint(argument: str, command: str, argument_names: Sequen
         return f"write two hyphens: `--{argument.lstrip('–—')}`"
     if command == "init":
         return "`--example NAME` copies an example; `--from HOST,HOST` reads running hosts"
-    taken = ", ".join(argument_names) or "no argument"
-    return f"`autotune {command}` takes only {taken}; quote a name that contains spaces"
+    accepted_names = ", ".join(argument_names) or "no argument"
+    return f"`autotune {command}` takes only {accepted_names}; quote a name that contains spaces"
 
 
 def find_missing_parameter_hint(name: str) -> str | None:

@@ -100,11 +100,7 @@ def export(
     from autotune.study.directory import find_study
     from autotune.study.ownership import guard_foreign_records
 
-    if minimal and trial is not None:
-        raise UsageError(
-            "--trial and --minimal cannot be combined",
-            hint="omit --minimal to export the trial, or --trial to export the changes that count",
-        )
+    _check_selection(trial, minimal=minimal)
     with open_studies_directory(storage, studies, [study]) as studies_root:
         directory = find_study(study, studies_root)
         with guard_foreign_records(directory):
@@ -125,6 +121,14 @@ def export(
         return
     for printed_path in files:
         echo(printed_path)
+
+
+def _check_selection(trial: str | None, *, minimal: bool) -> None:
+    if minimal and trial is not None:
+        raise UsageError(
+            "--trial and --minimal cannot be combined",
+            hint="omit --minimal to export the trial, or --trial to export the changes that count",
+        )
 
 
 @add_progress_options()

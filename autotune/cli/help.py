@@ -134,11 +134,11 @@ def _reject_empty_arguments(arguments: Sequence[str], value_options: Container[s
     """Raise UsageError for an empty argument, or an empty value of one of ``value_options``."""
     for previous, argument in itertools.pairwise(("", *arguments)):
         if argument == "" and previous in value_options:
-            subject = f"{previous} has an empty value"
+            subject = f"the value of {previous} is empty"
         elif argument == "":
             subject = "an argument is empty"
         elif argument.startswith("--") and argument.endswith("=") and argument.count("=") == 1:
-            subject = f"{argument[:-1]} has an empty value"
+            subject = f"the value of {argument[:-1]} is empty"
         else:
             continue
         raise UsageError(subject, hint="give a value; an unset shell variable may be the cause")

@@ -155,22 +155,12 @@ def measure(
     from autotune.study import ceilings, measure_capacity
     from autotune.study.directory import find_free_directory
 
-    _check_ceiling_options(
-        tier,
-        concurrency,
-        is_closed_loop=closed,
-        capacity_option="--at-least"
-        if at_least is not None
-        else "--exit-code"
-        if exit_code
-        else None,
-    )
+    _check_ceiling_options(tier, concurrency, at_least, is_closed_loop=closed, is_gate=exit_code)
     environment = prepare_target(target, build_set_overrides(set_))
     minimum_rate = _parse_minimum(environment, at_least, is_needed=exit_code)
     request = measure_capacity.build_measurement_request(environment, config, against, repeat)
-    ceiling_request = _build_ceiling_request(
-        environment, request, tier, concurrency, is_closed_loop=closed
-    )
+    client_counts = concurrency or (DEFAULT_CONCURRENCY if closed else None)
+    ceiling_request = _build_ceiling_request(environment, request, tier, client_counts)
     confirm(environment.describe_load(study=False), yes=yes, quiet=progress.quiet)
     directory = find_free_directory(studies, f"{environment.file.target.name}-measured")
     with open_progress(environment, directory, progress) as reporter:
@@ -182,20 +172,19 @@ def measure(
             environment, request, directory, reporter
         )
     _print_measurement(measurement, directory, minimum_rate, json_=json_)
-    if exit_code and minimum_rate is not None and not measurement.reaches_rate(minimum_rate):
-        raise typer.Exit(errors.NOT_IMPROVED_EXIT_CODE)
+    if exit_code:
+        _exit_below(minimum_rate, measurement)
 
 
 def _check_ceiling_options(
     tier: str | None,
     concurrency: str | None,
+    at_least: str | None,
     *,
     is_closed_loop: bool,
-    capacity_option: str | None,
+    is_gate: bool,
 ) -> None:
-    """Raise UsageError for options of ceilings that cannot be combined. ``capacity_option`` is a given
-    option that applies only to capacities.
-    """
+    """Raise UsageError for options of ceilings that cannot be combined."""
     if is_closed_loop and tier is not None:
         raise UsageError(
             "--closed and --tier cannot be combined",
@@ -206,8 +195,9 @@ def _check_ceiling_options(
             "--concurrency needs --closed",
             hint="add `--closed` to measure a ceiling, or omit --concurrency",
         )
-    if capacity_option and (is_closed_loop or tier is not None):
+    if (at_least is not None or is_gate) and (is_closed_loop or tier is not None):
         option = "--closed" if is_closed_loop else "--tier"
+        capacity_option = "--exit-code" if at_least is None else "--at-least"
         raise UsageError(
             f"{capacity_option} and {option} cannot be combined",
             hint=f"omit {option} to check the capacity, or {capacity_option} to measure a ceiling",
@@ -218,16 +208,14 @@ def _build_ceiling_request(
     environment: Environment,
     request: MeasurementRequest,
     tier: str | None,
-    concurrency: str | None,
-    *,
-    is_closed_loop: bool,
+    client_counts: str | None,
 ) -> CeilingRequest | None:
     """Return the request for ceilings, or ``None`` if a capacity is measured. Raises UsageError."""
     from autotune.study.ceilings import build_ceiling_request
 
-    if not is_closed_loop and tier is None:
+    if client_counts is None and tier is None:
         return None
-    return build_ceiling_request(environment, request, tier, concurrency or DEFAULT_CONCURRENCY)
+    return build_ceiling_request(environment, request, tier, client_counts or "")
 
 
 def _parse_minimum(
@@ -256,6 +244,12 @@ def _print_measurement(
         print_json(measurement_report.build_measurement_json(measurement, study, minimum_rate))
     else:
         echo(measurement_report.format_measurement(measurement, study, minimum_rate))
+
+
+def _exit_below(minimum_rate: float | None, measurement: Measurement) -> None:
+    """Raise Exit with the status of `--exit-code` if the capacity is below ``minimum_rate``."""
+    if minimum_rate is not None and not measurement.reaches_rate(minimum_rate):
+        raise typer.Exit(errors.NOT_IMPROVED_EXIT_CODE)
 
 
 def _print_ceilings(ceilings_record: Ceilings, *, json_: bool) -> None:

@@ -20,7 +20,7 @@ from autotune.study_argument import EVENTS_FILE, STUDIES_DIRECTORY
 
 TARGETS_DIRECTORY = Path("targets")  # the default directory of `init`, which creates it
 PAGE_STARTS = (b"<!doctype html",)
-METRICS_STARTS = (b"# HELP", b"# TYPE")
+METRICS_STARTS = (b"# help", b"# type")  # in lower case
 MAX_START_BYTES = 256
 DEVICES_DIRECTORY = Path("/dev")  # a file that replaces /dev/stdout would break other programs
 PathCheck = Callable[[Any, Any], Path | None]
@@ -136,7 +136,7 @@ def _check_replaced_file(
         return
     with path.open("rb") as file:
         start = file.read(MAX_START_BYTES).lstrip()
-    if start and not start.lower().startswith(tuple(known.lower() for known in known_starts)):
+    if start and not start.lower().startswith(known_starts):
         raise UsageError(
             f"{option} {path}: the file exists and is not {kind_text}",
             hint=f"name another file: {option} FILE",

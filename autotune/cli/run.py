@@ -87,8 +87,8 @@ def run(
 ) -> None:
     """Run a study: send load, change hosts, prove the best configuration, restore the hosts."""
     from autotune.study import start
-    from autotune.study.directory import find_free_directory, find_study
-    from autotune.study.trial_context import check_can_keep, check_can_search
+    from autotune.study.directory import find_free_directory
+    from autotune.study.trial_context import check_can_search
 
     options = {"--name": name, "--time": time, "--trials": trials}
     overrides = [(option, str(value)) for option, value in options.items() if value is not None]
@@ -96,16 +96,9 @@ def run(
     _reject_study(target, studies)
     environment = prepare_target(target, [*overrides, *build_set_overrides(set_)], beds)
     check_can_search(environment)
-    if keep and beds:
-        raise UsageError(
-            "--keep and --beds cannot be combined",
-            hint="omit --keep; after the study, run `autotune export` and then `autotune apply`",
-        )
     if keep:
-        check_can_keep(environment)
-    earlier_study = find_study(from_, studies) if from_ else None
-    if earlier_study is not None:
-        reject_sweep(earlier_study, "configurations to start with")
+        _check_keep(environment, beds)
+    earlier_study = _find_earlier_study(from_, studies)
     confirm(environment.describe_load(), yes=yes, quiet=progress.quiet)
     if storage is not None:
         _run_shared_study(environment, storage, studies, progress, json_=json_, exit_code=exit_code)
@@ -114,6 +107,29 @@ def run(
     start_study = partial(start.start_study, keeps_winner=keep, earlier_study=earlier_study)
     run_session(start_study, environment, directory, json_=json_, options=progress)
     print_study(directory, json_=json_, exit_code=exit_code, brief=True)
+
+
+def _find_earlier_study(study_name: str | None, studies: Path) -> Path | None:
+    """Return the directory of the study that `--from` names. Raises UsageError."""
+    from autotune.study.directory import find_study
+
+    if study_name is None:
+        return None
+    directory = find_study(study_name, studies)
+    reject_sweep(directory, "configurations to start with")
+    return directory
+
+
+def _check_keep(environment: Environment, beds: str | None) -> None:
+    """Raise UsageError if a winner cannot stay in place."""
+    from autotune.study.trial_context import check_can_keep
+
+    if beds:
+        raise UsageError(
+            "--keep and --beds cannot be combined",
+            hint="omit --keep; after the study, run `autotune export` and then `autotune apply`",
+        )
+    check_can_keep(environment)
 
 
 def _reject_study(target: Path, studies: Path) -> None:
@@ -198,23 +214,16 @@ def resume(
     from autotune.sweep.plan import is_sweep
 
     if storage is not None:
-        from autotune.study.join_study import prepare_joining_beds, write_study_target
-        from autotune.study.study_database import StudyDatabase
-
-        with closing(StudyDatabase(storage)) as database:
-            shared_study = database.find_study(study)
-            target_file = write_study_target(shared_study, studies / shared_study.name)
-            joining_beds = prepare_joining_beds(shared_study, database, target_file, beds or "all")
-            confirm(joining_beds.describe_load(), yes=yes, quiet=progress.quiet)
-            join_and_report(
-                joining_beds,
-                shared_study,
-                database,
-                studies,
-                progress,
-                json_=json_,
-                exit_code=exit_code,
-            )
+        _resume_shared_study(
+            study,
+            storage,
+            studies,
+            beds or "all",
+            progress,
+            yes=yes,
+            json_=json_,
+            exit_code=exit_code,
+        )
         return
     directory = find_study(study, studies, target_hint=NEW_STUDY_HINT)
     environment = start.prepare_unfinished(directory, beds)
@@ -226,3 +235,28 @@ def resume(
         return
     run_session(start.resume_study, environment, directory, json_=json_, options=progress)
     print_study(directory, json_=json_, exit_code=exit_code, brief=True)
+
+
+def _resume_shared_study(
+    study_name: str,
+    storage: str,
+    studies: Path,
+    beds: str,
+    progress: ProgressOptions,
+    *,
+    yes: bool,
+    json_: bool,
+    exit_code: bool,
+) -> None:
+    """Join a study in a shared database, with the study's own target."""
+    from autotune.study.join_study import prepare_joining_beds, write_study_target
+    from autotune.study.study_database import StudyDatabase
+
+    with closing(StudyDatabase(storage)) as database:
+        study = database.find_study(study_name)
+        target_file = write_study_target(study, studies / study.name)
+        environment = prepare_joining_beds(study, database, target_file, beds)
+        confirm(environment.describe_load(), yes=yes, quiet=progress.quiet)
+        join_and_report(
+            environment, study, database, studies, progress, json_=json_, exit_code=exit_code
+        )

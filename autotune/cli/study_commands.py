@@ -121,16 +121,19 @@ def _render_readable_studies(studies_root: Path, render: Callable[[StudyView], T
             yield rendered_study
 
 
+HtmlOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Write the report as one self-contained HTML file.",
+        callback=check_page_file,
+    ),
+]
+
+
 def report(
     study: StudyArgument,
-    html: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Write the report as one self-contained HTML file.",
-            callback=check_page_file,
-        ),
-    ] = None,
+    html: HtmlOption = None,
     open_: Annotated[
         bool, typer.Option("--open", help="Open the HTML report in a browser.")
     ] = False,
@@ -327,7 +330,7 @@ def explain(
     from autotune.report import explanation as reports
     from autotune.report.studies import open_study
     from autotune.report.view import build_study_view
-    from autotune.study import explain_study, ownership, start
+    from autotune.study import ownership
     from autotune.study.directory import find_study
 
     if not measure:
@@ -337,13 +340,7 @@ def explain(
         with ownership.guard_foreign_records(directory):
             reject_sweep(directory, "gain to explain")
         if measure:
-            explain_study.check_study_not_shared(directory)
-            environment = start.prepare_existing(directory)
-            confirm(environment.describe_load(study=False), yes=yes, quiet=progress.quiet)
-            with open_progress(environment, directory, progress) as reporter:
-                explain_study.reduce_changes(
-                    environment, directory, reporter, maximum or DEFAULT_MAXIMUM
-                )
+            _measure_changes(directory, maximum or DEFAULT_MAXIMUM, progress, yes=yes)
         with ownership.guard_foreign_records(directory):
             view = build_study_view(open_study(directory))
             explanation = reports.build_explanation(view)
@@ -351,6 +348,19 @@ def explain(
         print_json(reports.build_explanation_json(view, explanation))
     else:
         echo(reports.format_explanation(view, explanation))
+
+
+def _measure_changes(
+    directory: Path, max_measurements: int, progress: ProgressOptions, *, yes: bool
+) -> None:
+    """Measure which of the winner's changes its gain depends on, after a confirmation."""
+    from autotune.study import explain_study, start
+
+    explain_study.check_study_not_shared(directory)
+    environment = start.prepare_existing(directory)
+    confirm(environment.describe_load(study=False), yes=yes, quiet=progress.quiet)
+    with open_progress(environment, directory, progress) as reporter:
+        explain_study.reduce_changes(environment, directory, reporter, max_measurements)
 
 
 def _reject_measure_options(maximum: int | None, progress: ProgressOptions) -> None:

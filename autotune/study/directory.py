@@ -39,7 +39,7 @@ def find_study(
     The path starts as the user gave it, so that printed commands can contain it. Raises UsageError.
 
     The hint is the nearest name, a list of the studies under ``root``, or ``fallback_hint``. For a
-    target file, the hint also contains ``target_hint``, in which ``{target}`` stands for the file.
+    target file, ``target_hint`` is added, with the file's path instead of ``{target}``.
     """
     for directory in (root / study_name, Path(study_name)):
         if foreign_files.has_file(directory, EVENTS_FILE):

@@ -28,7 +28,7 @@ ENTRY_EXAMPLES = {
     "with": "with: {web.php_fpm.pm: static}",
 }
 OPTIONS_BY_KEY = {"over": "--over", "hosts": "--hosts", "with": "--set"}
-RANGE_HINT = "write LOW:HIGH:STEP, such as 5:20:5, or values such as 5,10,20"
+RANGE_HINT = "write a range `LOW:HIGH:STEP`, or values such as `5,10,20`"
 MAX_RATE_HINT = "lower the rate, or raise `load: {max_rate: …}` in the target"
 MAX_AXIS_VALUES = 1000
 SWITCH_WORDS = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
@@ -207,7 +207,7 @@ def _apply_options(
     fixed_settings: Sequence[str] | None,
 ) -> SweepRequest:
     """Return the request with the entries of `--over`, `--hosts` and `--set`. Raises UsageError."""
-    range_form = "NAME=LOW:HIGH:STEP or NAME=A,B,C"
+    range_form = "`NAME=LOW:HIGH:STEP` or `NAME=A,B,C`"
     texts_by_name = _split_assignments("--over", over, "missing values", range_form)
     values_by_name = {n: _expand_option_values(n, text) for n, text in texts_by_name.items()}
     settings = _split_assignments("--set", fixed_settings, "missing value", "NAME=VALUE")
@@ -254,7 +254,7 @@ def _split_assignments(
     """
     values_by_name: dict[str, str] = {}
     for assignment_text in assignment_texts or ():
-        name, _, value_text = (part.strip() for part in assignment_text.partition("="))
+        name, _, value_text = (text.strip() for text in assignment_text.partition("="))
         if not name or not value_text:
             raise UsageError(
                 f"{option} {assignment_text}: {missing_text if name else 'missing name'}",

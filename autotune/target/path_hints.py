@@ -1,4 +1,4 @@
-"""Hints for paths at which there is no target: missing files, directories, and files of other formats."""
+"""Hints for paths that are not targets, such as missing files, directories and access logs."""
 
 from __future__ import annotations
 
