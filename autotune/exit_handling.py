@@ -21,6 +21,7 @@ from autotune import errors
 from autotune.errors import AutotuneError
 from autotune.hints import (
     build_disk_full_hint,
+    find_assignment_hint,
     find_command_hint,
     find_extra_argument_hint,
     find_missing_parameter_hint,
@@ -164,11 +165,20 @@ def _find_usage_hint(error: TyperException) -> str | None:
         options = {name for parameter in parameters for name in parameter.opts}
         return find_single_hyphen_hint(sys.argv[1:], options) or find_option_hint(option, command)
     if extra_match := re.search(r"unexpected extra argument.*? \((\S+)", error.format_message()):
-        argument_names = [
-            p.metavar for p in context.command.params if p.param_type_name == "argument"
-        ]
-        return find_extra_argument_hint(extra_match[1].rstrip(")"), command, argument_names)
+        return _find_extra_argument_hint(extra_match[1].rstrip(")"), command, context)
     return _find_parameter_hint(error, context, option)
+
+
+def _find_extra_argument_hint(argument: str, command: str, context: Any) -> str:
+    parameters = context.command.params
+    for parameter in parameters:
+        assignments = context.params.get(parameter.name)
+        if (parameter.metavar or "").partition("=")[1] and isinstance(assignments, list | tuple):
+            for assignment in assignments:
+                if "=" not in assignment:
+                    return find_assignment_hint(parameter.opts[0], assignment, argument)
+    argument_names = [p.metavar for p in parameters if p.param_type_name == "argument"]
+    return find_extra_argument_hint(argument, command, argument_names)
 
 
 def _find_command_hint(error: TyperException, name: str, group: str) -> str | None:

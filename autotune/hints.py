@@ -62,6 +62,8 @@ _LAB_COMMAND_HINTS = {
 }
 _GROUP_HINTS = {"lab": _LAB_COMMAND_HINTS}
 _SET_COMMANDS = frozenset({"run", "check", "plan", "measure", "sweep"})
+_UNIT_PATTERN = re.compile(r"(?i)[um]?s|m|h|min|[kmgt]i?b|%")
+_RATE_UNIT_PATTERN = re.compile(r"(?i)(re?qs?|requests?)?/(s|sec|min)|rps|qps")
 _DURATION_PATTERN = re.compile(r"[0-9]+(s|m|min|h)")
 _MISSING_PARAMETER_HINTS = {
     "TARGET": "name a target file, such as targets/local.yaml; `autotune init` writes one",
@@ -78,6 +80,8 @@ _MISSING_PARAMETER_HINTS = {
 def find_command_hint(command: str, group: str = "") -> str | None:
     """Return the hint for an unknown command of a ``group``, such as `lab`, or ``None``."""
     if group:
+        if group == "workload" and "." in command:
+            return f"`autotune workload from-log {command}` converts an access log"
         return _GROUP_HINTS.get(group, {}).get(command)
     if "/" in command or command.endswith((".yaml", ".yml")):
         return f"name a command first, such as `autotune check {command}`"
@@ -90,6 +94,10 @@ def find_extra_argument_hint(argument: str, command: str, argument_names: Sequen
     """
     if "=" in argument and command in _SET_COMMANDS:
         return f"put an option before it: `--set {argument}`"
+    if _RATE_UNIT_PATTERN.fullmatch(argument):
+        return "write a number and its unit without a space, such as `1200/s`"
+    if _UNIT_PATTERN.fullmatch(argument):
+        return f"write a number and its unit without a space, such as `10{argument}`"
     if command == "run" and _DURATION_PATTERN.fullmatch(argument):
         return f"put an option before it: `--time {argument}`"
     if argument.startswith(("–", "—")):
@@ -98,6 +106,11 @@ def find_extra_argument_hint(argument: str, command: str, argument_names: Sequen
         return "`--example NAME` copies an example; `--from HOST,HOST` reads running hosts"
     accepted_names = ", ".join(argument_names) or "no argument"
     return f"`autotune {command}` takes only {accepted_names}; quote a name that contains spaces"
+
+
+def find_assignment_hint(option: str, name: str, value: str) -> str:
+    """Return the hint for a ``value`` after a space, which belongs to the assignment to ``name``."""
+    return f"write `{option} {name}={value}`"
 
 
 def find_missing_parameter_hint(name: str) -> str | None:

@@ -112,11 +112,17 @@ def run(
 def _find_earlier_study(study_name: str | None, studies: Path) -> Path | None:
     """Return the directory of the study that `--from` names. Raises UsageError."""
     from autotune.study.directory import find_study
+    from autotune.study.study_store import load_state
 
     if study_name is None:
         return None
     directory = find_study(study_name, studies)
     reject_sweep(directory, "configurations to start with")
+    if purpose := load_state(directory).purpose:
+        raise UsageError(
+            f"{directory.name} only {purpose} a configuration, so no search can start with it",
+            hint="name a study that `autotune run` started, or list settings under `try:` in the target",
+        )
     return directory
 
 

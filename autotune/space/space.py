@@ -438,7 +438,9 @@ def _check_feasibility(target_file: TargetFile, space: SearchSpace) -> None:
             location = _find_rule_location(target_file, error.rule, deployment)
             if not deployment:
                 raise target_file.document.build_error(
-                    location, f"no values can satisfy {error}"
+                    location,
+                    f"no values can satisfy {error}",
+                    hint="change one of these values, or widen their ranges",
                 ) from None
             choices_text = ", ".join(f"{name} {value}" for name, value in deployment.items())
             raise target_file.document.build_error(
@@ -449,7 +451,8 @@ def _check_feasibility(target_file: TargetFile, space: SearchSpace) -> None:
             ) from None
         if broken_rules and not deployment:
             reason = f"the baseline itself breaks a constraint: {broken_rules[0].rule}"
-            raise target_file.document.build_error(["constraints"], reason)
+            hint = "relax the constraint, or set a `default:` that satisfies it"
+            raise target_file.document.build_error(["constraints"], reason, hint=hint)
 
 
 def _find_rule_location(target_file: TargetFile, rule: Rule, deployment: Settings) -> Location:

@@ -237,6 +237,13 @@ def explain_excess_rate(rates: Iterable[float], target_file: TargetFile) -> str 
 
 def _check_fixed_names(request: SweepRequest) -> None:
     """Raise UsageError or TargetError for a setting that is both varied and fixed."""
+    service_names = [name for name in request.settings if name.endswith(f".{SERVICE_AXIS}")]
+    if SERVICE_AXIS in request.over and service_names:
+        with request.locate_errors("over", SERVICE_AXIS):
+            raise UsageError(
+                f"services are varied, and {service_names[0]} is fixed",
+                hint=f"omit --set {service_names[0]}, or list deployments instead of `all`",
+            )
     for name in request.over:
         if name in request.settings:
             with request.locate_errors("over", name):

@@ -30,6 +30,7 @@ MAX_VALUES = 20_000  # maximum number of values, because nested aliases grow exp
 MAX_MERGES = 1000  # maximum number of merges, because nested merges multiply
 MAX_DEPTH = 20
 MAX_OPEN_BRACKETS = 100  # the parser's time grows with the square of this number
+SET_HINT = "`autotune params` lists the valid values"
 CORE_TAG_PREFIX = "tag:yaml.org,2002:"
 # Pattern in the parser's message, message, hint. The first matching pattern is used.
 YAML_ERROR_TEXTS: tuple[tuple[str, str, str | None], ...] = (
@@ -138,7 +139,9 @@ class YamlDocument:
         steps = tuple(location)
         for prefix_length in range(len(steps), 0, -1):
             if origin := self.origins.get(steps[:prefix_length]):
-                error = TargetError(f"{origin}: {message}", hint=hint)
+                # Messages about options of other kinds contain an example of a valid value.
+                default_hint = SET_HINT if origin.startswith("--set ") else None
+                error = TargetError(f"{origin}: {message}", hint=hint or default_hint)
                 error.exit_code = USAGE_EXIT_CODE
                 return error
         return _error_at_position(self.path, self.text, self.find_position(location), message, hint)
