@@ -62,8 +62,18 @@ _LAB_COMMAND_HINTS = {
 }
 _GROUP_HINTS = {"lab": _LAB_COMMAND_HINTS}
 _SET_COMMANDS = frozenset({"run", "check", "plan", "measure", "sweep"})
-_UNIT_PATTERN = re.compile(r"(?i)[um]?s|m|h|min|[kmgt]i?b|%")
-_RATE_UNIT_PATTERN = re.compile(r"(?i)(re?qs?|requests?)?/(s|sec|min)|rps|qps")
+# Pattern of an extra argument, and its hint with the first group
+_EXTRA_ARGUMENT_HINTS = (
+    (
+        re.compile(r"(?i)((?:re?qs?|requests?)?/(?:s|sec|min)|rps|qps)"),
+        "write a number and its unit without a space, such as `1200/s`",
+    ),
+    (
+        re.compile(r"(?i)([um]?s|m|h|min|[kmgt]i?b|%)"),
+        "write a number and its unit without a space, such as `10{}`",
+    ),
+    (re.compile("[–—]+([a-z][a-z-]*)"), "write two hyphens: `--{}`"),
+)
 _DURATION_PATTERN = re.compile(r"[0-9]+(s|m|min|h)")
 _MISSING_PARAMETER_HINTS = {
     "TARGET": "name a target file, such as targets/local.yaml; `autotune init` writes one",
@@ -94,14 +104,11 @@ def find_extra_argument_hint(argument: str, command: str, argument_names: Sequen
     """
     if "=" in argument and command in _SET_COMMANDS:
         return f"put an option before it: `--set {argument}`"
-    if _RATE_UNIT_PATTERN.fullmatch(argument):
-        return "write a number and its unit without a space, such as `1200/s`"
-    if _UNIT_PATTERN.fullmatch(argument):
-        return f"write a number and its unit without a space, such as `10{argument}`"
+    for pattern, hint in _EXTRA_ARGUMENT_HINTS:
+        if match := pattern.fullmatch(argument):
+            return hint.format(match[1])
     if command == "run" and _DURATION_PATTERN.fullmatch(argument):
         return f"put an option before it: `--time {argument}`"
-    if argument.startswith(("–", "—")):
-        return f"write two hyphens: `--{argument.lstrip('–—')}`"
     if command == "init":
         return "`--example NAME` copies an example; `--from HOST,HOST` reads running hosts"
     accepted_names = ", ".join(argument_names) or "no argument"

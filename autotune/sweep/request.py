@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -64,7 +65,8 @@ class SweepRequest:
         except UsageError as error:
             if self.document is None or (key, name) in self.option_locations:
                 option = OPTIONS_BY_KEY[key]
-                place = option if name in error.message else f"{option} {name}"
+                is_named = re.search(rf"(?<![\w.]){re.escape(name)}(?![\w.])", error.message)
+                place = option if is_named else f"{option} {name}"
                 raise UsageError(f"{place}: {error.message}", hint=error.hint) from None
             raise self.document.build_error([key, name], error.message, hint=error.hint) from None
 
