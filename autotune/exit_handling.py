@@ -26,6 +26,7 @@ from autotune.hints import (
     find_extra_argument_hint,
     find_missing_parameter_hint,
     find_option_hint,
+    find_other_command_hint,
     find_single_hyphen_hint,
     is_fallback,
 )
@@ -161,12 +162,35 @@ def _find_usage_hint(error: TyperException) -> str | None:
     if command_match := re.search("No such command '(.*?)'", str(error)):
         return _find_command_hint(error, command_match[1], command)
     if "No such option" in str(error) and option:
-        parameters = context.command.params if context else ()
-        options = {name for parameter in parameters for name in parameter.opts}
-        return find_single_hyphen_hint(sys.argv[1:], options) or find_option_hint(option, command)
+        has_near_option = any(
+            name.startswith(option) for name in getattr(error, "possibilities", None) or ()
+        )
+        hint = _find_option_hint(option, command, context)
+        if has_near_option or not is_fallback(hint):
+            return hint
+        return _find_other_command_hint(option, command, context) or hint
     if extra_match := re.search(r"unexpected extra argument.*? \((\S+)", error.format_message()):
         return _find_extra_argument_hint(extra_match[1].rstrip(")"), command, context)
     return _find_parameter_hint(error, context, option)
+
+
+def _find_option_hint(option: str, command: str, context: Any) -> str:
+    options = _list_options(context.command) if context else frozenset()
+    if hint := find_single_hyphen_hint(sys.argv[1:], options):
+        return hint
+    return find_option_hint(option, command)
+
+
+def _find_other_command_hint(option: str, command: str, context: Any) -> str | None:
+    if context is None:
+        return None
+    commands = getattr(context.find_root().command, "commands", {})
+    options_by_command = {name: _list_options(c) for name, c in commands.items()}
+    return find_other_command_hint(option, command, options_by_command)
+
+
+def _list_options(command: Any) -> frozenset[str]:
+    return frozenset(name for parameter in command.params for name in parameter.opts)
 
 
 def _find_extra_argument_hint(argument: str, command: str, context: Any) -> str:

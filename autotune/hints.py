@@ -6,7 +6,7 @@ A hint never suggests another command that generates load.
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 LOAD_COMMANDS = frozenset({"run", "resume", "worker", "measure", "sweep"})
 """Commands that send load to the stack of a target."""
@@ -32,6 +32,12 @@ _FALLBACK_HINT = "`autotune {} --help` lists its options"
 
 # Command names known from other programs, with the equivalent command of autotune
 _COMMAND_HINTS = {
+    "compare": "`autotune diff STUDY` compares two configurations of a study",
+    "info": "`autotune report STUDY`",
+    "logs": "`autotune status STUDY --watch` follows a study",
+    "watch": "`autotune status STUDY --watch`",
+    "create": "`autotune init` writes a target",
+    "new": "`autotune init` writes a target",
     "help": "`autotune --help`, or `autotune COMMAND --help`",
     "version": "`autotune --version`",
     "list": "`autotune status` lists the studies, `autotune params` the parameters",
@@ -133,6 +139,20 @@ def find_option_hint(option: str, command: str) -> str:
     if not command:
         return f"put it after the command: `autotune COMMAND {option}`"
     return _list_option_hints(command, option).get(long_name, _FALLBACK_HINT.format(command))
+
+
+def find_other_command_hint(
+    option: str, command: str, options_by_command: Mapping[str, Container[str]]
+) -> str | None:
+    """Return the hint for an option that only other commands accept, or ``None``."""
+    names = [
+        f"`{name}`"
+        for name, options in options_by_command.items()
+        if option in options and (command in LOAD_COMMANDS or name not in LOAD_COMMANDS)
+    ]
+    if not names or not option.startswith("--"):
+        return None
+    return f"only other commands accept {option}: {', '.join(names)}"
 
 
 def find_single_hyphen_hint(arguments: Iterable[str], options: Container[str]) -> str | None:

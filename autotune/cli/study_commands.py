@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -268,6 +269,7 @@ def diff(
     from autotune.study.directory import find_study
     from autotune.study.ownership import guard_foreign_records
 
+    _check_study_first(study, a, studies)
     with open_studies_directory(storage, studies, [study]) as studies_root:
         directory = find_study(study, studies_root)
         _check_compared_sides(a, b, studies_root, parameters=parameters)
@@ -280,6 +282,17 @@ def diff(
         print_patch(style_diff_lines(diff_text))
     else:
         echo(f"{a} and {b} do not differ", err=True)
+
+
+def _check_study_first(study: str, side: str, studies: Path) -> None:
+    """Raise UsageError if a configuration was named before its study."""
+    from autotune.study.directory import is_study
+
+    if not is_study(Path(study), studies) and is_study(Path(side), studies):
+        raise UsageError(
+            f"{study} is not a study, but {side} is",
+            hint=f"name the study first: `autotune diff {shlex.quote(side)} {shlex.quote(study)}`",
+        )
 
 
 def _check_compared_sides(a: str, b: str, studies: Path, *, parameters: bool) -> None:

@@ -150,7 +150,8 @@ class StudyLock:
             os.close(lock_handle)
             study_argument = format_study_argument(self.path.parent)
             raise LockedError(
-                f"{self.path.parent.name} is being tuned by {describe_lock_holder(self.path)}",
+                f"{self.path.parent.name} is being tuned by "
+                f"{describe_lock_holder(self.path) or 'another process'}",
                 hint=f"wait for it, or follow it with `autotune status {study_argument} --watch`",
             )
         locked_since = datetime.now(UTC).isoformat(timespec="seconds")

@@ -14,6 +14,7 @@ from autotune.target.yaml_document import YamlDocument
 
 # A file with one of these keys is a target, even if the file also contains keys of another kind.
 TARGET_KEYS = frozenset({"tiers", "command", "slo", "hosts"})
+EXPORT_KIND = "autotune-export"
 COMPOSE_SERVICE_KEYS = frozenset({"image", "build"})
 
 
@@ -77,7 +78,8 @@ FILE_KINDS = (
 def reject_other_file(document: YamlDocument) -> None:
     """Raise TargetError if a YAML file is not a target, but a file of another known kind."""
     root = document.root
-    if TARGET_KEYS & root.keys() and "target" not in root:
+    is_certain = "target" in root or root.get("kind") == EXPORT_KIND
+    if TARGET_KEYS & root.keys() and not is_certain:
         return
     for kind in FILE_KINDS:
         if kind.keys <= root.keys() and _has_kind(root, kind):
