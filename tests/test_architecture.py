@@ -47,6 +47,8 @@ SERVICE_NAMES = {
     "lab/disk.py": "directories that a lab's hosts do not share with this machine",
     "sweep/request.py": "an example in a hint",
     "target/read_target.py": "an example in a hint",
+    "target/key_hints.py": "examples in hints",
+    "target/value_hints.py": "examples in hints",
     "target/consistency_checks.py": "`local_cache:` is a key of target files",
     "target/model.py": "`local_cache:` is a key of target files",
     "services/registry.py": "`local_cache:` is a key of target files",
@@ -76,6 +78,10 @@ GENERATOR_NAMES = {
 }
 RUNTIME_NAMES = {
     "target/runtimes.py": "values of `runtime:`, and what other keys of target files depend on",
+    "target/key_hints.py": "names of other programs, and what to write instead",
+    "target/value_hints.py": "names of other programs, and what to write instead",
+    "environments/target_checks.py": "`container:` needs one of them",
+    "environments/target_warnings.py": "`project:` needs one of them",
     "services/unit_files.py": "units are files of services like others",
     "services/limits/": "a drop-in of a unit is a file of a service like others",
     "services/local_cache/": "a unit of its own is a file like others",
