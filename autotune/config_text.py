@@ -5,6 +5,10 @@ A byte that is not UTF-8, as in an old Latin-1 comment, is a lone surrogate in t
 
 from __future__ import annotations
 
+import re
+
+_NON_UTF8_PATTERN = re.compile("[\udc80-\udcff]")  # the bytes 128 to 255 as lone surrogates
+
 
 def decode(content: bytes) -> str:
     """Return the text of a file. ``encode`` is the inverse."""
@@ -21,8 +25,9 @@ def is_utf8(text: str) -> bool:
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
-def escape_non_utf8(text: str) -> str:
-    """Return the text for display and JSON. Each byte that is not UTF-8 is escaped, as in
-    ``\\xf6``.
+def escape_non_utf8(text: str, escape_start: str = "\\x") -> str:
+    """Return the text for display. Each byte that is not UTF-8 is escaped, as in ``\\xf6``.
+
+    In a JSON document, an escape must start with two backslashes (``escape_start``).
     """
-    return encode(text).decode("utf-8", "backslashreplace")
+    return _NON_UTF8_PATTERN.sub(lambda match: f"{escape_start}{ord(match[0]) & 0xFF:02x}", text)

@@ -112,11 +112,7 @@ def _report_error(error: AutotuneError, *, as_json: bool) -> int:
     """
     mistakes = [error, *error.others] if isinstance(error, errors.TargetError) else [error]
     for mistake in mistakes:
-        echo(f"autotune: {mistake.message}", err=True)
-        if isinstance(mistake, errors.TargetError) and mistake.excerpt:
-            echo(textwrap.indent(mistake.excerpt, "    "), err=True)
-        if mistake.hint:
-            echo(f"  hint: {mistake.hint}", err=True)
+        print_mistake(mistake)
     if as_json:
         mistake_records = [
             {"message": mistake.message, "hint": mistake.hint} for mistake in mistakes
@@ -124,6 +120,15 @@ def _report_error(error: AutotuneError, *, as_json: bool) -> int:
         extra_keys = {"mistakes": mistake_records} if isinstance(error, errors.TargetError) else {}
         _print_error_json(error.message, error.hint, error.exit_code, **extra_keys)
     return error.exit_code
+
+
+def print_mistake(mistake: AutotuneError, mark: str = "") -> None:
+    """Print an error or, with ``mark``, a warning: its message, line and hint."""
+    echo(f"autotune: {mark}{mistake.message}", err=True)
+    if isinstance(mistake, errors.TargetError) and mistake.excerpt:
+        echo(textwrap.indent(mistake.excerpt, "    "), err=True)
+    if mistake.hint:
+        echo(f"  hint: {mistake.hint}", err=True)
 
 
 def _report_message(message: str, hint: str | None, exit_code: int, *, as_json: bool) -> int:

@@ -28,7 +28,8 @@ MAX_SMALL_FILE_BYTES = 1 << 20  # a lock, a list of workers, a seal
 MAX_TARGET_BYTES = 200_000
 MAX_RECORD_BYTES = 1 << 26  # a manifest, a backup, a rendered file, a page
 MAX_TEMPLATE_BYTES = 1 << 24
-# A week of trials on eight test beds. To read a journal takes about ten times its size in memory.
+# Enough for a week of trials on eight test beds. Reading a journal takes about ten times its size in
+# memory.
 MAX_JOURNAL_BYTES = 1 << 27
 MAX_DATABASE_BYTES = 1 << 32  # the sampler's database, which SQLite reads page by page
 MAX_FILES = 20_000  # maximum number of files listed below one directory
@@ -118,8 +119,8 @@ def has_file(root: Path, name: str | PurePath) -> bool:
 
 
 def describe_kind(root: Path, name: str | PurePath) -> str | None:
-    """Return what a name refers to, such as "a file", "a directory" or "a link"; ``None`` if the
-    name is missing.
+    """Return the kind of object that a name refers to, such as "a file", "a directory" or "a link";
+    ``None`` if the name is missing.
     """
     try:
         with _open_parent(root, name) as (parent_descriptor, file_name):
@@ -252,6 +253,30 @@ def check_ownership(directory: Path) -> None:
         )
 
 
+def check_readable(directory: Path) -> None:
+    """Raise ForeignFileError if this account cannot read an existing directory, or a directory on its
+    path.
+    """
+    for location in (directory, *directory.parents):
+        try:
+            status = location.stat()
+        except PermissionError:  # a parent cannot be entered
+            continue
+        except OSError:
+            return
+        is_readable = os.access(location, os.R_OK | os.X_OK, effective_ids=True)
+        if stat.S_ISDIR(status.st_mode) and not is_readable:
+            owner = _find_account_name(status.st_uid)
+            hint = f"run autotune as {owner}, or request a copy"
+            if status.st_uid == os.geteuid():
+                hint = f"`chmod u+rx {shlex.quote(str(location))}`"
+            mode = stat.S_IMODE(status.st_mode)
+            raise ForeignFileError(
+                location, f"cannot be read: it belongs to {owner} and has mode {mode:04o}", hint
+            )
+        return
+
+
 def check_writable_path(root: Path, name: str | PurePath, max_bytes: int | None = None) -> Path:
     """Return the path of a file to write below a directory that ``check_ownership`` accepted.
 
@@ -266,7 +291,7 @@ def check_writable_path(root: Path, name: str | PurePath, max_bytes: int | None 
     if not stat.S_ISREG(file_status.st_mode):
         raise ForeignFileError(root / name, f"is {_describe_file_type(file_status)}, not a file")
     if file_status.st_nlink > 1:
-        raise ForeignFileError(root / name, "has hard links, which would be changed, too")
+        raise ForeignFileError(root / name, "has other hard links, which would also be changed")
     if max_bytes is not None and file_status.st_size > max_bytes:
         raise _build_too_large_error(root / name, max_bytes)
     return root / name

@@ -1,4 +1,4 @@
-"""Detection of secrets in any text: by name, by position, and by randomness.
+"""Detection of secrets in any text: by name, by position, by randomness, and in commands.
 
 `masking` masks the secrets that this module finds. In files with a known syntax, `masking` also masks
 unknown words.
@@ -11,6 +11,8 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
+
+from autotune.command_secrets import find_credentials
 
 _NAME_REGEX = r"""(?x: passw|passphrase|secret|requirepass|masterauth|credential|private.?key
     | (?:api|app|access|auth|account|encryption|signing|session|shared|license
@@ -35,7 +37,7 @@ _VALUE_REGEX = (
     r"""|(?P<bare>[^\s;"',)}&]+)"""
 )
 _WORD_PATTERN = re.compile(_VALUE_REGEX)
-_MAX_DIRECTIVE_WORDS = 5  # a directive that sets a value, three other arguments, and the value
+_MAX_DIRECTIVE_WORDS = 5  # the name of a directive, three other arguments, and the value
 _INDENT_PATTERN = re.compile(r"[ \t]*(?P<comment>[#;]+[ \t]*)?")
 _COMMENT_PATTERN = re.compile(r"[ \t]*[#;]")
 # An assignment from the part of its name that suggests a secret. Nothing after the name matches a
@@ -46,7 +48,7 @@ _ASSIGNMENT_PATTERN = re.compile(
     + r"""[\w.-]{0,40}+)["']?\]?[ \t]*+(?:!?==?~?\*?|(?P<pattern>!?~\*?)|(?<=["']),(?=[ \t]*["'])"""
     r"""|(?P<sign>:)(?:[ \t]|(?<=["']:)(?=["'])))[ \t]*(?:""" + _VALUE_REGEX + ")"
 )
-_MAX_PREFIX_LENGTH = 40  # of a name, before the part that suggests a secret
+_MAX_PREFIX_LENGTH = 40  # characters of a name before the part that suggests a secret
 _NAME_BOUNDARY_PATTERN = re.compile(r"[^\w.\[-]")
 # Values that are patterns to compare with, such as regular expressions, and therefore not secrets.
 _REGEX_VALUE_PATTERN = re.compile(r"[\[\](){}*+?|\\]|\^?(?i:basic|bearer)")
@@ -73,14 +75,17 @@ _SECRET_PATTERNS = tuple(
         r"(?m)^[ \t]*stats[ \t]+auth[ \t]+[^\s:]+:(\S+)",
         r"(?m)^(?![ \t]*[#;])[^\n]*[ \t](?:--?|insecure-)?password[ \t]+([^\s\"']+)",
         r"(?i)[ \t]--?[\w-]{0,40}" + _NAME_REGEX + r"[\w-]{0,40}[ \t]+([^\s\"'-][^\s\"']*)",
+        r"(?i)[ \t]--?[\w-]{0,40}" + _NAME_REGEX + r"[\w-]{0,40}[ \t]+\"([^\"\n]{1,400})\"",
+        r"(?i)[ \t]--?[\w-]{0,40}" + _NAME_REGEX + r"[\w-]{0,40}[ \t]+'([^'\n]{1,400})'",
+        (
+            # An option and its value as two items of a YAML list
+            r"(?i)-[ \t]+[\"']?--?[\w-]{0,40}" + _NAME_REGEX + r"[\w-]{0,40}[\"']?[ \t]*"
+            r"\n[ \t]*-[ \t]+[\"']?([^\s\"'-][^\s\"']*)"
+        ),
         r"(?m)^[ \t]*user[ \t][^\n]*?[ \t][>#](\S+)",
         # Quotes are doubled within an SQL string.
         r"(?i)\bpassword[ \t]*=[ \t]*(?:''|\\')([^'\\\s]+)",
         r"(?i)\b(?:identified[ \t]+by(?:[ \t]+password)?|password[ \t]*\()[ \t]*[\"']([^\"'\n]+)",
-        # Commands in a file, such as those for archives or health checks.
-        r"\b(?:curl|wget)\b[^\n]{0,200}?[ \t](?:-u|--(?:proxy-)?user)[ =]?[^\s:\"']{1,80}:([^\s\"']+)",
-        r"\bsshpass[ \t]+-p[ \t]?([^\s\"']+)",
-        r"\b(?:mysql|m[a-z]{5}b)(?:-?(?:admin|dump|check))?\b[^\n]{0,200}?[ \t]-p([^\s\"']+)",
         r"passphrase_command[ \t]*=?[ \t]*'[\w/]{0,40}(?:echo|printf)[ \t]+([^'\n]+)",
         r"\bAUTH(?:\\ | )([^\s\\\"']+)(?=\\r)",
         r"(?i)\bhmac\w{0,20}\([ \t]*[\"']([^\"'\n]+)",
@@ -138,6 +143,7 @@ def is_secret_assignment(name: str, value: str) -> bool:
 def _find_candidates(text: str) -> Iterator[tuple[int, int]]:
     for pattern in _SECRET_PATTERNS:
         yield from (match.span(1) for match in pattern.finditer(text) if _is_secret(match[1]))
+    yield from (span for span in find_credentials(text) if _is_secret(text[slice(*span)]))
     yield from _find_assigned_secrets(text)
     for match in (
         match

@@ -28,7 +28,7 @@ PACKAGE = Path(autotune.__file__).parent
 # A package imports from those before it. What nothing is said of may import everything.
 ORDER = ("errors", "durable_files", "foreign_files", "study_argument", "periodic_task", "plugins",
          "account_key", "estimate", "parameter_name", "strict_parsing", "sqlite_schema", "config_text",
-         "secret_detection", "masking",
+         "command_secrets", "secret_detection", "masking",
          "unified_diff", "target", "services", "space", "optimize", "transports", "deploy", "runtimes",
          "loads", "monitor", "measure", "diagnose", "simulate", "discovery", "environments",
          "study")  # fmt: skip
@@ -36,6 +36,7 @@ ORDER = ("errors", "durable_files", "foreign_files", "study_argument", "periodic
 ORDINARY = {"sysctl", "limits", "reference", "container"}
 # Where a name may occur all the same. A name is any part of the text; a path ends in a slash.
 SERVICE_NAMES = {
+    "command_secrets.py": "client programs, whose options take passwords in the commands of any file",
     "simulate/": "models of the software of the published measurements: a model is of something",
     "loads/headroom.py": "load hosts run a server of their own to measure the generator against",
     "loads/access_logs/": "formats of logs, and user agents of health checks",
@@ -46,6 +47,8 @@ SERVICE_NAMES = {
     "lab/disk.py": "directories that a lab's hosts do not share with this machine",
     "sweep/request.py": "an example in a hint",
     "target/read_target.py": "an example in a hint",
+    "target/key_hints.py": "examples in hints",
+    "target/value_hints.py": "examples in hints",
     "target/consistency_checks.py": "`local_cache:` is a key of target files",
     "target/model.py": "`local_cache:` is a key of target files",
     "services/registry.py": "`local_cache:` is a key of target files",
@@ -75,6 +78,10 @@ GENERATOR_NAMES = {
 }
 RUNTIME_NAMES = {
     "target/runtimes.py": "values of `runtime:`, and what other keys of target files depend on",
+    "target/key_hints.py": "names of other programs, and what to write instead",
+    "target/value_hints.py": "names of other programs, and what to write instead",
+    "environments/target_checks.py": "`container:` needs one of them",
+    "environments/target_warnings.py": "`project:` needs one of them",
     "services/unit_files.py": "units are files of services like others",
     "services/limits/": "a drop-in of a unit is a file of a service like others",
     "services/local_cache/": "a unit of its own is a file like others",

@@ -199,7 +199,7 @@ MISTAKES = (
     Mistake(
         "an export of nothing",
         "measure t.yaml --config list.json --yes",
-        ("parameters is missing", "autotune export"),
+        ("`parameters` is missing", "autotune export"),
         USAGE,
     ),
     Mistake(
@@ -259,7 +259,7 @@ MISTAKES = (
     Mistake(
         "a study of an older version",
         "explain aa",
-        ("another version of autotune", "request a new copy"),
+        ("another version of autotune", "get a new copy"),
     ),
     Mistake("an example nowhere", "init --example local --out /proc/x.yaml", ("/proc/x.yaml: ",)),
     Mistake(

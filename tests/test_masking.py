@@ -168,6 +168,38 @@ command: redis-server --requirepass hunter2 ¦ hunter2
 command: ["redis-server", "--requirepass", "hunter2"] ¦ hunter2
 healthcheck: mysqladmin ping -phunter2 ¦ hunter2
 mysqladmin -u root -phunter2 ¦ hunter2
+ExecStartPre=/usr/bin/mysql -u root -p'hunter2' -e 'SELECT 1' ¦ hunter2
+ExecStartPre=/usr/bin/mysql -u root -p"hunter2, too" -e 'SELECT 1' ¦ too
+ExecStartPre=mariadb-dump -uroot -phunter2 shop ¦ hunter2
+ExecStartPre=mysql -uroot --password='hunter2' ¦ hunter2
+test: ["CMD", "mysqladmin", "ping", "-uroot", "-phunter2"] ¦ hunter2
+test: ["CMD-SHELL", "mysqladmin ping -p\"hunter2\""] ¦ hunter2
+ExecStartPost=/usr/bin/curl -u 'admin:hunter2' http://127.0.0.1/ ¦ hunter2
+ExecStartPost=/usr/bin/curl -sfu "admin:hunter2" http://127.0.0.1/ ¦ hunter2
+ExecStartPost=/usr/bin/curl --user=admin:hunter2 http://127.0.0.1/ ¦ hunter2
+ExecStartPost=/usr/bin/curl --proxy-user 'admin:hunter2' http://127.0.0.1/ ¦ hunter2
+test: ["CMD", "curl", "-f", "-u", "admin:hunter2", "http://127.0.0.1/"] ¦ hunter2
+ExecStartPre=/usr/bin/redis-cli -a hunter2 ping ¦ hunter2
+ExecStartPre=/usr/bin/redis-cli -h 10.0.0.4 -a 'hunter2' ping ¦ hunter2
+ExecStartPre=/usr/bin/redis-cli AUTH shop hunter2 ¦ hunter2
+ExecStartPre=/usr/bin/redis-cli config set requirepass hunter2 ¦ hunter2
+test: ["CMD", "redis-cli", "-a", "hunter2", "ping"] ¦ hunter2
+test: redis-cli -a hunter2 ping | grep PONG ¦ hunter2
+Environment="CHECK=redis-cli -a \"hunter2\" ping" ¦ hunter2
+command: redis-server --masterauth 'hunter2' ¦ hunter2
+ExecStartPre=/bin/sh -c 'PGPASSWORD=hunter2 psql -h db -c "SELECT 1"' ¦ hunter2
+ExecStartPre=/bin/sh -c "PGPASSWORD='hunter2' psql -h db" ¦ hunter2
+ExecStartPre=mc alias set local http://127.0.0.1:9000 shop hunter2 ¦ hunter2
+entrypoint: mc config host add local http://127.0.0.1:9000 "shop" "hunter2" ¦ hunter2
+ExecStart=/usr/bin/sshpass -p 'hunter2' ssh db ¦ hunter2
+entrypoint: ["sshpass", "-p", "hunter2", "ssh", "db"] ¦ hunter2
+ExecStartPre=docker login -u shop -p hunter2 registry.example ¦ hunter2
+test: mongosh -u admin -p hunter2 --eval "db.stats()" ¦ hunter2
+ExecStartPre=htpasswd -bc /etc/nginx/users admin hunter2 ¦ hunter2
+ExecStartPre=ldapsearch -x -D cn=admin -w hunter2 ¦ hunter2
+ExecStartPost=rabbitmqctl change_password shop hunter2 ¦ hunter2
+ExecStartPost=ab -n 10 -A admin:hunter2 http://127.0.0.1/ ¦ hunter2
+ExecStartPost=openssl enc -k hunter2 -in a ¦ hunter2
 """.strip().splitlines()]  # fmt: skip
 
 ORDINARY = r"""
@@ -324,6 +356,17 @@ capture request header Authorization len 64
 secret = os.environ["SECRET_KEY"]
 SECRET_KEY = os.environ["SECRET_KEY"]
 password = None
+ExecStartPre=/usr/bin/curl -u "admin:$PASS" http://127.0.0.1/
+ExecStartPre=/usr/bin/curl -u admin:$(cat /run/secrets/it) -o /dev/null http://127.0.0.1/
+ExecStartPre=/usr/bin/curl -sf -o /dev/null http://127.0.0.1/-u/a:b
+ExecStartPre=/usr/bin/redis-cli -p 6379 -a "${REDIS_PASS}" ping
+ExecStartPre=/usr/bin/mysql -P 3306 -u root -p shop
+ExecStartPre=/usr/bin/mysql -u root -p"$MYSQL_PWD" -e 'SELECT 1'
+ExecStart=/usr/bin/docker run -p 8080:80 nginx
+ExecStartPre=docker login -u shop registry.example
+ExecStartPre=vault login -method=ldap
+ExecStartPre=/usr/bin/app -a hunter2 -u admin:hunter2
+test: ["CMD", "redis-cli", "ping"]
 """.strip().splitlines()
 
 
@@ -346,6 +389,15 @@ def test_a_secret_is_masked_and_comes_from_the_host_again() -> None:
 def test_an_ordinary_line_is_as_it_was() -> None:
     texts = [f"first line\n  {line}\nlast line\n" for line in ORDINARY]
     assert [text for text in texts if masking.mask_secrets(text) != text] == []
+
+
+def test_a_secret_is_masked_in_a_command_over_several_lines() -> None:
+    listed = "command:\n  - redis-cli\n  - -a\n  - hunter2\n  - ping\n"
+    assert masking.mask_secrets(listed) == listed.replace("hunter2", "autotune-masked-1-of-1")
+    named = "command:\n  - redis-server\n  - --requirepass\n  - hunter2\n  - --hz\n  - '10'\n"
+    assert masking.mask_secrets(named) == named.replace("hunter2", "autotune-masked-1-of-1")
+    continued = "ExecStart=curl \\\n  -u admin:hunter2 \\\n  http://a\nExecStop=b -u c:ordinary\n"
+    assert masking.mask_secrets(continued) == continued.replace("hunter2", "autotune-masked-1-of-1")
 
 
 # The same assignments as `_ASSIGNMENT_PATTERN`, with the whole name. A search with this pattern takes
@@ -386,7 +438,8 @@ def test_assignments_are_the_same_in_any_text(pieces: list[str]) -> None:
 HOSTILE_PIECES = ["'", '"', '\\"', "\\'", "\"'", "token", "pass", 'pw="\\', "pw: a,", "eyJ-", "eyJa.",
                   "$", "{", "%[", "{{", "curl ", "-u ", "mysql ", "basic ", " -", " --token", "= ", "a!",
                   "abcdefghi", "ab_", "acl x ", "[", "<", "-----BEGIN ", "a://b:", "hmac",
-                  "#"]  # fmt: skip
+                  "#", "redis-cli -a ", "docker login -", "- curl\n", "curl \\\n", "mc alias set ",
+                  "ldapsearch -w"]  # fmt: skip
 
 
 @pytest.mark.parametrize("piece", HOSTILE_PIECES)

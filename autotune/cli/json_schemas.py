@@ -25,11 +25,17 @@ from autotune.sweep.results import Mean
 JSON_SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
+class Mistake(TypedDict):
+    message: str
+    hint: str | None
+
+
 class Check(VersionedObject):
     held: Sequence[str]
     left_out: Sequence[str]
     not_checked: Sequence[str]
     headroom: str | None
+    warnings: Sequence[Mistake]
 
 
 class SweepPoint(TypedDict):
@@ -144,11 +150,6 @@ class Workload(VersionedObject):
     masked: int
     left_out: Mapping[str, int]
     out: str | None
-
-
-class Mistake(TypedDict):
-    message: str
-    hint: str | None
 
 
 class ErrorDetails(Mistake):

@@ -29,7 +29,7 @@ from autotune.cli.output import print_study
 from autotune.cli.session import (
     build_set_overrides,
     confirm,
-    prepare_target,
+    prepare_search,
     reject_sweep,
     run_session,
     run_sweep_session,
@@ -88,14 +88,12 @@ def run(
     """Run a study: send load, change hosts, prove the best configuration, restore the hosts."""
     from autotune.study import start
     from autotune.study.directory import find_free_directory
-    from autotune.study.trial_context import check_can_search
 
     options = {"--name": name, "--time": time, "--trials": trials}
     overrides = [(option, str(value)) for option, value in options.items() if value is not None]
     _check_storage(storage, beds, from_)
     _reject_study(target, studies)
-    environment = prepare_target(target, [*overrides, *build_set_overrides(set_)], beds)
-    check_can_search(environment)
+    environment = prepare_search(target, [*overrides, *build_set_overrides(set_)], beds)
     if keep:
         _check_keep(environment, beds)
     earlier_study = _find_earlier_study(from_, studies)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from autotune.sweep.plan import SweepPlan
     from autotune.target.model import Target
     from autotune.target.overrides import Override
+    from autotune.target.read_target import TargetFile
 
 
 def prepare_target(
@@ -39,10 +40,26 @@ def prepare_target(
 
     Raises TargetError or AutotuneError.
     """
-    from autotune.environments.preparation import prepare
     from autotune.target.read_target import read_target
 
-    target_file = read_target(target, overrides)
+    return prepare_file(read_target(target, overrides), beds)
+
+
+def prepare_search(
+    target: Path, overrides: Iterable[Override] = (), beds: str | None = None
+) -> Environment:
+    """Return the environment as `prepare_target` does. Raises TargetError if there is nothing to tune."""
+    from autotune.environments.target_checks import check_can_search
+
+    environment = prepare_target(target, overrides, beds)
+    check_can_search(environment)
+    return environment
+
+
+def prepare_file(target_file: TargetFile, beds: str | None = None) -> Environment:
+    """Return the environment of a target, or of its test beds. Raises TargetError or AutotuneError."""
+    from autotune.environments.preparation import prepare
+
     if beds is None:
         return prepare(target_file)
     from autotune.environments.multi_bed import prepare as prepare_beds

@@ -110,8 +110,10 @@ def _render_study(studies_root: Path, study_name: str, render: Callable[[StudyVi
 
 
 def _render_readable_studies(studies_root: Path, render: Callable[[StudyView], T]) -> Iterator[T]:
-    """Yield the rendered studies. Errors of damaged studies are printed on standard error."""
-    from autotune.study.directory import list_study_names
+    """Yield the rendered studies. Damaged studies, and directories that this account cannot read, are
+    printed on standard error.
+    """
+    from autotune.study.directory import list_study_names, list_unreadable_directories
 
     for study_name in list_study_names(studies_root):
         try:
@@ -120,6 +122,8 @@ def _render_readable_studies(studies_root: Path, render: Callable[[StudyView], T
             echo(f"{study_name}: {error.message}", err=True)
         else:
             yield rendered_study
+    for name, reason in list_unreadable_directories(studies_root):
+        echo(f"{name}: {reason}", err=True)
 
 
 HtmlOption = Annotated[

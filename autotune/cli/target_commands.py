@@ -6,7 +6,7 @@ import re
 import shlex
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,11 +15,15 @@ from autotune.cli import completion
 from autotune.cli.options import BedsOption, JsonOption, SetOption, TargetArgument
 from autotune.cli.output import print_json
 from autotune.cli.output_files import check_target_file
-from autotune.cli.session import build_set_overrides, prepare_target
+from autotune.cli.session import build_set_overrides, prepare_file, prepare_target
 from autotune.errors import UsageError
+from autotune.exit_handling import print_mistake
 from autotune.target.messages import format_count
 from autotune.target.shipped_files import list_examples
 from autotune.terminal import echo
+
+if TYPE_CHECKING:
+    from autotune.environments.base import CheckResult
 
 ExampleOption = Annotated[
     str | None,
@@ -141,12 +145,28 @@ def check(
     json_: JsonOption = False,
 ) -> None:
     """Validate a target and its hosts, without changing anything."""
-    environment = prepare_target(target, build_set_overrides(set_), beds)
+    from autotune.environments.target_checks import check_can_search
+    from autotune.environments.target_warnings import find_warnings
+    from autotune.target.read_target import read_target
+
+    target_file = read_target(target, build_set_overrides(set_))
+    # Print warnings first, because hosts may be unreachable.
+    warnings = find_warnings(target_file)
+    for warning in warnings:
+        print_mistake(warning, "warning: ")
+    environment = prepare_file(target_file, beds)
+    check_can_search(environment)
     check_result = environment.check()
     headroom_text = environment.measure_headroom() if headroom else None
     if json_:
-        print_json({"schema": 1, **asdict(check_result), "headroom": headroom_text})
+        warning_records = [{"message": w.message, "hint": w.hint} for w in warnings]
+        further_keys = {"headroom": headroom_text, "warnings": warning_records}
+        print_json({"schema": 1, **asdict(check_result), **further_keys})
         return
+    _print_check_result(check_result, headroom_text)
+
+
+def _print_check_result(check_result: CheckResult, headroom_text: str | None) -> None:
     if headroom_text:
         echo(f"  generator: {headroom_text}")
     lines_by_mark = {

@@ -50,7 +50,7 @@ from autotune.deploy.runtime import (
     describe_draining,
 )
 from autotune.deploy.stack import ServiceInstance
-from autotune.deploy.unit_start import UnitStart
+from autotune.deploy.unit_start import USUAL_STOP_SECONDS, UnitStart
 from autotune.errors import AutotuneError, LockedError
 from autotune.masking import has_placeholder, restore_secrets
 from autotune.services.base import Action, Argv, TrialStart
@@ -61,8 +61,9 @@ from autotune.target.beds import find_study_directory
 from autotune.transports.base import CommandResult, Transport
 
 _TRIAL_TIMEOUT = ("timeout", "10")  # time limit of a test start, in seconds
-# maximum time to stop and start the units of a host; systemd gives each unit 90 s to stop
-ACTION_TIMEOUT_SECONDS = 150.0
+CHECK_TIMEOUT_SECONDS = 150.0  # time limit to stage and check the original files of a host
+# time limit to write files and kernel values, in addition to the time that units take to stop and start
+CHANGE_TIMEOUT_SECONDS = 60.0
 
 # The line that `children_replaced` in on_host.sh prints: a unit, the number of its old processes, and
 # the addresses of their clients.
@@ -93,6 +94,7 @@ class ManagedHost:
         self._store, self._study = store, study
         self._started: set[str] = set()
         self._staging_directories: dict[str, str] = {}
+        self._stop_seconds: dict[str, float] = {}  # longest time that each unit takes to stop
         self._noted_units: set[str] = set()  # units whose old processes were already noted
         # Every account can write to the directory for test starts, so its name must not be guessable.
         self._test_start_suffix = secrets.token_hex(8)
@@ -179,6 +181,9 @@ class ManagedHost:
             else {},
             parse_sysctls(sysctl_names, kernel_result.stdout),
         )
+        self._stop_seconds |= {
+            name: unit.stop_seconds for name, unit in observed_host.units.items()
+        }
         return observed_host, command_results
 
     def back_up(
@@ -248,9 +253,9 @@ class ManagedHost:
         """Write new files next to the files that they replace, and validate the new files with the
         software.
 
-        If other accounts can rename files on a path, its new file is staged in a directory that only
-        root can enter. Raises InvalidConfiguration with the software's message, or CommandFailed if a
-        file cannot be written.
+        If other accounts can rename files on a path, the new file for this path is staged in a directory
+        that only root can enter. Raises InvalidConfiguration with the software's message, or
+        CommandFailed if a file cannot be written.
         """
         commands = [
             self._build_staging_command(path, desired.files[path]) for path in plan.files_to_write
@@ -305,7 +310,8 @@ class ManagedHost:
             for command_words in self._list_steps(desired, plan)
         ]
         command_results = self._run_locked(
-            [*backup_commands, *steps], timeout=_compute_action_timeout(desired, plan)
+            [*backup_commands, *steps],
+            timeout=compute_action_timeout(desired, plan, self._stop_seconds),
         )
         return _parse_boot_seconds(command_results)
 
@@ -314,7 +320,9 @@ class ManagedHost:
         the error messages.
         """
         steps = [Command(command_words) for command_words in self._list_steps(desired, plan)]
-        command_results = self._run_locked(steps, timeout=_compute_action_timeout(desired, plan))
+        command_results = self._run_locked(
+            steps, timeout=compute_action_timeout(desired, plan, self._stop_seconds)
+        )
         return [
             command_result.error_text or " ".join(step.argv[:2])
             for step, command_result in zip(steps, command_results, strict=False)
@@ -525,7 +533,7 @@ class ManagedHost:
         running_by_check = {check: observed_host.units[check.unit].active for check in checks}
         command_results = self._run_locked(
             [*staging_commands, *commands, Command(("unstage", *removed_paths))],
-            timeout=ACTION_TIMEOUT_SECONDS,
+            timeout=CHECK_TIMEOUT_SECONDS,
         )[len(staging_commands) :]
         return {
             check: staged_result.error_text
@@ -609,10 +617,22 @@ class ManagedHost:
         return command_results[1:]
 
 
-def _compute_action_timeout(desired_state: HostState, plan: HostPlan) -> float:
-    """Return the time limit in seconds for the round trip that applies ``plan``."""
+def compute_action_timeout(
+    desired_state: HostState, plan: HostPlan, stop_seconds: Mapping[str, float]
+) -> float:
+    """Return the time limit in seconds for the round trip that applies ``plan``.
+
+    ``stop_seconds`` contains the longest time that each unit takes to stop.
+    """
     unit_starts = (desired_state.starts.get(unit, UnitStart()) for unit in plan.unit_actions)
-    return ACTION_TIMEOUT_SECONDS + sum(2 * unit_start.seconds for unit_start in unit_starts)
+    return (
+        CHANGE_TIMEOUT_SECONDS
+        + sum(
+            stop_seconds.get(unit, USUAL_STOP_SECONDS)
+            for unit in (*plan.units_to_stop, *plan.unit_actions)
+        )
+        + sum(2 * unit_start.seconds for unit_start in unit_starts)
+    )
 
 
 def _parse_boot_seconds(command_results: Sequence[CommandResult]) -> dict[str, float]:
@@ -732,7 +752,7 @@ def validate_cases(transport: Transport, validation_cases: ValidationCases) -> l
 
     answers_by_case = run_on_staged_files(transport, validation_cases, "validated", build_check)
     return [
-        next((a.error_text or "it is refused" for a in answers if not a.ok), None)
+        next((a.error_text or "the software refused it" for a in answers if not a.ok), None)
         for answers in answers_by_case
     ]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from autotune.deploy.unit_start import UnitStart
+from autotune.deploy.unit_start import USUAL_STOP_SECONDS, UnitStart
 from autotune.errors import AutotuneError
 from autotune.services.base import Action, Argv, Placement, TrialStart
 from autotune.strict_parsing import parse_file_mode, split_lines
@@ -44,8 +44,8 @@ class FileState:
 
 @dataclass(frozen=True)
 class ObservedFile:
-    """Observed state of a path. ``detail`` is a SHA-256, a link target, or the reason why the path was
-    refused.
+    """Observed state of a path. ``detail`` is a SHA-256 digest, a link target, or the reason why the path
+    was refused.
 
     ``staging_directory`` is set if other accounts can rename a directory on the path of the file.
     """
@@ -87,7 +87,7 @@ class ObservedUnit:
     ``restarts`` counts restarts by the service manager. ``restarting`` is true for a stopped unit
     that the service manager is about to start. ``enabled`` is the unit's state at boot in systemd's
     terms (UnitFileState). ``definition`` is a text that changes whenever the unit's definition
-    changes.
+    changes. ``stop_seconds`` is the time after which the service manager kills a stopping unit.
     """
 
     exists: bool
@@ -97,6 +97,7 @@ class ObservedUnit:
     restarts: int
     restarting: bool = False
     definition: str = ""
+    stop_seconds: float = USUAL_STOP_SECONDS
 
     @property
     def is_masked(self) -> bool:
@@ -279,8 +280,8 @@ class HostPlan:
 
     The order is ``units_to_stop``, ``files_to_write``, ``files_to_remove``, ``sysctls``,
     ``unit_actions``, and ``boot_changes``. ``unread_files`` are files that the service manager may not
-    have read yet. ``replaced`` maps replaced files to current digests, and replaced kernel values to
-    current values.
+    have read yet. ``replaced`` contains the state before the change: digests of files by path, and kernel
+    values by name.
     """
 
     units_to_stop: tuple[str, ...] = ()

@@ -13,6 +13,8 @@ UNKNOWN_BOOT_SECONDS = 120.0
 MIN_READY_SECONDS = 15.0
 BOOT_FACTOR = 4.0  # time limit as a multiple of the measured boot time
 MAX_START_SECONDS = 3600.0
+USUAL_STOP_SECONDS = 90.0  # systemd's default for the time that a unit may take to stop
+MAX_STOP_SECONDS = 3600.0
 
 
 @dataclass(frozen=True)

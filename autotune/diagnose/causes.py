@@ -82,7 +82,8 @@ def _find_evicting_cache(
     if lookups is None or not cache.counters.get(lookups.evictions, 0.0):
         return None
     get_count, misses = (cache.counters.get(name, 0.0) for name in (lookups.gets, lookups.misses))
-    requests = max(context.answered_rate * context.reading.seconds, 1.0)
+    # The load of a truncated reading is shorter than the reading's seconds.
+    requests = max(context.reading.intended - context.reading.error_count, 1)
     if (
         not get_count
         or max(misses / get_count / MIN_MISS_SHARE, misses / requests / MIN_MISSES_PER_REQUEST) < 1

@@ -25,7 +25,7 @@ from autotune.environments.evaluation import (
     Recorder,
 )
 from autotune.environments.peak import Peak
-from autotune.errors import UsageError
+from autotune.errors import TargetError, UsageError
 from autotune.estimate import Estimate
 from autotune.measure.benchmark import (
     Benchmark,
@@ -239,13 +239,29 @@ def prepare(file: TargetFile) -> CommandEnvironment:
     directory = file.path.resolve().parent
     program = str(directory / argv[0]) if "/" in argv[0] else argv[0]
     if shutil.which(program) is None:
-        program_exists = Path(program).exists()
-        hint = f"chmod +x {shlex.quote(program)}" if program_exists else None
-        message = (
-            f"{argv[0]} is not executable" if program_exists else f"program {argv[0]!r} not found"
-        )
-        raise file.document.build_error(["command", 0], message, hint=hint)
+        raise _build_program_error(file, argv[0], Path(program))
     return CommandEnvironment(file, space, {}, argv)
+
+
+def _build_program_error(file: TargetFile, name: str, program: Path) -> TargetError:
+    """Return the error for a program that does not exist or is not executable."""
+    location, directory = ("command", 0), file.path.resolve().parent
+    if (directory / name).is_dir():
+        message, hint = f"{name} is a directory", "name a program in it"
+        return file.document.build_error(location, message, hint=hint)
+    if "/" in name and program.exists():
+        hint = f"chmod +x {shlex.quote(str(program))}"
+        return file.document.build_error(location, f"{name} is not executable", hint=hint)
+    hint = f"install it, or write its path: `./{Path(name).name}` is next to the target file"
+    if (directory / name).is_file() and "/" not in name:
+        hint = f"write `./{name}` for the file next to the target file"
+    elif " " in name:
+        hint = f"write `[{', '.join(name.split())}]`: each argument is an item of the list"
+    elif name.startswith("~"):
+        hint = "write the whole path: autotune does not expand '~'"
+    elif "/" in name:
+        hint = f"the path is relative to {directory}, the directory of the target file"
+    return file.document.build_error(location, f"program {name!r} not found", hint=hint)
 
 
 def _build_failure(benchmark_answer: UnusableConfiguration | BenchmarkFault) -> FailedEvaluation:

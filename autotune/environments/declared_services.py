@@ -7,12 +7,10 @@ from collections.abc import Iterator
 from autotune.errors import TargetError
 from autotune.services.registry import RESERVED_NAMES
 from autotune.space.expression import parse_expression
-from autotune.space.facts import HostFacts
+from autotune.space.space import PLACEHOLDER_FACTS
 from autotune.target.declared_service import ServiceSpec
 from autotune.target.quantities import convert_to_unit
 from autotune.target.read_target import TargetFile
-
-PLACEHOLDER_FACTS = HostFacts(1, 2**30)  # only the names of facts are checked
 
 
 def find_errors(file: TargetFile) -> Iterator[TargetError]:
@@ -58,7 +56,8 @@ def _check_expression(
     try:
         unknown_names = sorted({*parse_expression(expression_text).names()} - allowed_names)
     except ValueError as error:
-        yield file.document.build_error(error_location, str(error))
+        hint = getattr(error, "hint", None)
+        yield file.document.build_error(error_location, str(error), hint=hint)
         return
     for unknown_name in unknown_names:
         yield file.document.unknown_name_error(error_location, "name", allowed_names, unknown_name)

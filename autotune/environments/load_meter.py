@@ -84,11 +84,13 @@ class LoadMeter:
         """Send ``rate`` requests/s to the stack's entry for ``seconds``, after ``ramp_seconds``
         that are not measured.
 
-        All hosts are observed. If client ports run out, the reading is repeated once some ports are
-        free. If sessions contain pauses, the reading is longer by the longest pause: until then,
-        sessions send only their first requests, so the rate is lower.
+        The reading contains the rate that the generator can send, which may be a whole number. All
+        hosts are observed. If client ports run out, the reading is repeated once some ports are free.
+        If sessions contain pauses, the reading is longer by the longest pause. During this additional
+        time, sessions send only their first requests, so the rate is lower.
         """
         seconds += self.load.longest_pause
+        rate = self._round_rate(rate)
         spec = LoadSpec(rate, seconds, self.timeout, self.slo.limit, ramp_seconds)
         check, total_seconds = self.answer_check, ramp_seconds + seconds
         stack_hosts = self._select_active_hosts(self.read_deployed_settings())
@@ -118,6 +120,12 @@ class LoadMeter:
             observations = replace(observations, faults=self._find_faults())
         host_usages = compute_host_usages(hosts, observations, total_seconds)
         return WatchedReading(reading, observations, host_usages)
+
+    def _round_rate(self, rate: float) -> float:
+        """Return the rate that the generator sends to all entries together, for a requested rate."""
+        entry_count = len(self.request.per_endpoint())
+        max_rate = self.compute_highest_rate() / entry_count
+        return entry_count * self.load.round_rate(rate / entry_count, max_rate)
 
     def _wait_for_ports(self, spec: LoadSpec) -> bool:
         """Wait until client ports for ``spec`` are free, and return true if they are."""

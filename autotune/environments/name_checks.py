@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from autotune.deploy.stack import find_entry_tiers
-from autotune.environments import declared_services
+from autotune.environments import declared_services, target_checks
 from autotune.errors import AutotuneError, TargetError, TargetErrorCollector
 from autotune.loads.registry import find_generator
 from autotune.loads.target_request import find_foreign_address
 from autotune.services.registry import SHIPPED, catalogue_of, choice_name
-from autotune.space.space import find_unknown_deployments
+from autotune.space.space import find_unknown_deployments, find_value_errors
 from autotune.target.beds import needs_bed
-from autotune.target.messages import suggest_name
+from autotune.target.messages import find_nearest_name, suggest_name
 from autotune.target.parameter_selection import (
     is_wildcard,
     list_prefixes,
@@ -28,7 +28,7 @@ def check_names(file: TargetFile) -> None:
     """
     if needs_bed(file.target):
         raise AutotuneError(
-            f"{file.path}: the addresses of its hosts differ between beds",
+            f"{file.path}: the addresses of the hosts differ between beds",
             hint="`check` and `run` accept `--beds all`; other commands need a target with the addresses "
             "of one bed",
         )
@@ -38,14 +38,16 @@ def check_names(file: TargetFile) -> None:
     if file.target.command is None:
         with mistakes.collect():
             find_generator(file)
+        declaration_errors = list(declared_services.find_errors(file))
         for error in (
-            *declared_services.find_errors(file),
+            *declaration_errors,
             *find_unknown_deployments(file),
             *_find_unknown_apps(file),
             *_find_ambiguous_entries(file),
             *find_foreign_address(file),
             *_find_missing_templates(file),
-            *_find_unknown_parameters(file),
+            *target_checks.find_stack_errors(file),
+            *(_find_unknown_parameters(file) if not declaration_errors else ()),
         ):
             with mistakes.collect():
                 raise error
@@ -68,7 +70,9 @@ def _find_unknown_apps(file: TargetFile) -> Iterator[TargetError]:
     for tier_name, tier in file.target.tiers.items():
         if tier.app and tier.app not in SHIPPED.applications:
             message = f"unknown application {tier.app!r}"
-            hint = suggest_name(tier.app, SHIPPED.applications)
+            hint = "remove `app:` to tune your own site; `app: reference` is autotune's test application"
+            if find_nearest_name(tier.app, SHIPPED.applications):
+                hint = suggest_name(tier.app, SHIPPED.applications)
             yield file.document.build_error(["tiers", tier_name, "app"], message, hint=hint)
 
 
@@ -97,7 +101,9 @@ def _find_missing_templates(file: TargetFile) -> Iterator[TargetError]:
 
 
 def _find_unknown_parameters(file: TargetFile) -> Iterator[TargetError]:
-    """Yield an error for each unknown parameter, provided that all services are known."""
+    """Yield an error for each unknown parameter and each invalid value, provided that all services are
+    known.
+    """
     tiers, catalogue = file.target.tiers, catalogue_of(file.target)
     if any(s not in catalogue.deployments for tier in tiers.values() for s in tier.service) or any(
         tier.app and tier.app not in catalogue.applications for tier in tiers.values()
@@ -122,3 +128,4 @@ def _find_unknown_parameters(file: TargetFile) -> Iterator[TargetError]:
     for tier_service, pattern in list_unmatched_patterns(file.target, parameter_names):
         known_names = parameter_names | list_prefixes(parameter_names)
         yield unknown_parameter_error(file.document, tier_service, known_names, pattern)
+    yield from find_value_errors(file)

@@ -329,6 +329,10 @@ class LoadGenerator(ABC):
         """
         raise UnusableWorkload(f"{self.name} cannot read a `requests:` file")
 
+    def round_rate(self, rate: float, max_rate: float) -> float:
+        """Return the rate nearest to ``rate`` that the generator can send, at most ``max_rate``."""
+        return rate
+
     def inspection_command(self) -> tuple[Argv, bytes] | None:
         """Return a command that is run before any load, and its standard input.
 

@@ -51,9 +51,8 @@ from autotune.transports.temporary_files import temporary_file_script
 PROCESS_LIMITS = ProcessLimits(
     open_connections=900, max_rate=12_000.0, keeps_connections=True
 )  # because 1024 descriptors are a common limit
-MIN_HELD_LIMITS = (
-    5.0  # latency limits; connections suffice for the requests that arrive in this time
-)
+# connections suffice for the requests that arrive within this multiple of the latency limit
+MIN_HELD_LIMITS = 5.0
 MIN_OPEN_CONNECTIONS = 16
 MAX_PATHS = 10_000
 TIMER_GRACE_SECONDS = 0.02  # oha sends the last requests one timer tick late
@@ -126,6 +125,12 @@ class OhaGenerator(LoadGenerator):
             tuple(visit.session_steps[0].path for visit in expand_visits(visits, MAX_PATHS))
         )
 
+    def round_rate(self, rate: float, max_rate: float) -> float:
+        """Return a whole rate, because oha accepts no others. A rate that would be 0 is not changed."""
+        nearest_rate = round(rate)
+        whole_rate = nearest_rate if nearest_rate <= max_rate else int(max_rate)
+        return float(whole_rate) if whole_rate else rate
+
     def list_steps(self, request: Request) -> tuple[tuple[SessionStep, float], ...]:
         return tuple((SessionStep(path=path), 1.0) for path in self.paths) or super().list_steps(
             request
@@ -134,10 +139,7 @@ class OhaGenerator(LoadGenerator):
     def build_processes(
         self, request: Request, spec: LoadSpec, hosts: int = 1
     ) -> tuple[LoadProcess, ...]:
-        """Return one process for each load host, or more if one process has too few connections.
-
-        oha accepts only whole requests/s, so the nearest allowed rate is used.
-        """
+        """Return one process for each load host, or more if one process has too few connections."""
         connection_seconds = min(MIN_HELD_LIMITS * spec.latency_limit, spec.timeout)
         connections = self.limits.open_connections
         count = max(
@@ -145,8 +147,7 @@ class OhaGenerator(LoadGenerator):
             ceil(spec.rate / self.limits.max_rate),
             ceil(spec.rate * connection_seconds / connections),
         )
-        nearest_rate = round(spec.rate)
-        whole_rate = nearest_rate if nearest_rate <= spec.max_rate else int(spec.max_rate)
+        whole_rate = int(self.round_rate(spec.rate, spec.max_rate))
         count = min(count, whole_rate)
         rates = (whole_rate // count + (index < whole_rate % count) for index in range(count))
         return tuple(self._build_process(request, spec, rate, connection_seconds) for rate in rates)

@@ -131,11 +131,13 @@ def _locate_errors(target_file: TargetFile, load_key: str, path: str) -> Iterato
     """Report an error in a file at the position in the target that names the file."""
     try:
         yield
-    except OSError as error:
-        reason = f"cannot read {path}: {error.strerror}"
-        raise target_file.document.build_error(["load", load_key], reason) from error
-    except ValueError as error:
-        raise target_file.document.build_error(["load", load_key], f"{path}: {error}") from error
+    except (OSError, ValueError) as error:
+        message = f"{path}: {error}"
+        if isinstance(error, OSError):
+            message = f"cannot read {path}: {error.strerror}"
+        is_missing = not _resolve_path(target_file, path).exists()
+        hint = f"the path is relative to {target_file.path.name}" if is_missing else None
+        raise target_file.document.build_error(["load", load_key], message, hint=hint) from error
 
 
 def _build_custom_generator(target_file: TargetFile, command: tuple[str, ...]) -> LoadGenerator:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from urllib.parse import urlsplit, urlunsplit
 
 from autotune import foreign_files
@@ -106,6 +106,21 @@ def find_foreign_address(target_file: TargetFile) -> Iterator[TargetError]:
     )
 
 
+def find_request_errors(target_file: TargetFile) -> Iterator[TargetError]:
+    """Yield an error if a variable in a header is not set, or if the file of certificates is
+    unusable.
+    """
+    checks: tuple[Callable[[], object], ...] = (
+        lambda: _build_headers(target_file, os.environ),
+        lambda: _read_ca(target_file),
+    )
+    for check in checks:
+        try:
+            check()
+        except TargetError as error:
+            yield error
+
+
 def _build_headers(
     target_file: TargetFile, variables: Mapping[str, str]
 ) -> tuple[tuple[str, str], ...]:
@@ -115,7 +130,7 @@ def _build_headers(
                 raise target_file.document.build_error(
                     ["load", "headers", header_name],
                     f"the environment variable {match[1]} is not set",
-                    hint=f"export {match[1]}=…",
+                    hint=f"run `export {match[1]}=…` before autotune",
                 )
             return variables[match[1]]
 
@@ -136,11 +151,12 @@ def _read_ca(target_file: TargetFile) -> str | None:
             target_file.path.resolve().parent / ca_file, foreign_files.MAX_RECORD_BYTES
         ).decode("ascii")
     except (OSError, ValueError) as error:
-        reason = f"cannot read {ca_file}: {getattr(error, 'strerror', None) or 'not PEM'}"
-        raise target_file.document.build_error(["load", "ca"], reason) from error
+        reason = f"cannot read {ca_file}: {getattr(error, 'strerror', None) or 'not in PEM format'}"
+        hint = f"the path is relative to {target_file.path.name}"
+        raise target_file.document.build_error(["load", "ca"], reason, hint=hint) from error
     if "-----BEGIN CERTIFICATE-----" not in certificates or len(certificates) > MAX_CA_BYTES:
-        hint = "use PEM, which starts with -----BEGIN CERTIFICATE-----"
+        hint = "use a PEM file, which starts with -----BEGIN CERTIFICATE-----"
         raise target_file.document.build_error(
-            ["load", "ca"], f"{ca_file} is not a certificate in PEM", hint=hint
+            ["load", "ca"], f"{ca_file} is not a certificate in PEM format", hint=hint
         )
     return certificates

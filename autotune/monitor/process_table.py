@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from autotune.strict_parsing import is_uint, parse_uint, split_lines
 
 TICKS_PER_SECOND = 100.0
-PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")  # for hosts that do not print their own page size
+PAGE_SIZE_SECTION = "pagesize"  # of the host's kernel in bytes: 64 KiB on some arm64 hosts
 # Sections of a stream that contain one line per process instead of the text of one file.
 OPEN_FILES_SECTION = "open"  # size of /proc/PID/fd: the number of open descriptors since Linux 6.2
 FILE_LIMIT_SECTION = "allowed"  # the descriptor limit in /proc/PID/limits
@@ -72,7 +73,7 @@ class ProcessStat:
     rss: int
 
 
-def parse_process_stat(text: str) -> ProcessStat | None:
+def parse_process_stat(text: str, page_bytes: int = PAGE_BYTES) -> ProcessStat | None:
     """Parse a line of ``/proc/PID/stat``. Fields are counted from the last parenthesis, because a
     program's name may contain any text.
     """
@@ -93,7 +94,7 @@ def parse_process_stat(text: str) -> ProcessStat | None:
         cpu=user + system,
         children_cpu=ended_user + ended_system,
         threads=parse_uint(fields[17]),
-        rss=parse_uint(fields[21], PAGE_BYTES),
+        rss=parse_uint(fields[21], page_bytes),
     )
 
 
@@ -102,11 +103,15 @@ def sum_by_service(
 ) -> dict[str, ServiceProcesses]:
     """Return the sums over each service's processes, from files that were read at the same time."""
     processes_by_service: dict[str, list[tuple[ProcessStat, str]]] = {}
+    page_size = text_by_path.get(PAGE_SIZE_SECTION, "")
+    page_bytes = parse_uint(page_size) if is_uint(page_size) else PAGE_BYTES
     for path, text in text_by_path.items():
         directory = path.removesuffix("/stat")
         if directory in (path, "/proc"):
             continue
-        if (process := parse_process_stat(text)) and (name := owners.find_owner(process)):
+        if (process := parse_process_stat(text, page_bytes)) and (
+            name := owners.find_owner(process)
+        ):
             processes_by_service.setdefault(name, []).append((process, directory))
     return {
         name: _sum_processes(service_members, text_by_path)

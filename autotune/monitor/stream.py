@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from autotune.monitor.process_table import (
     FILE_LIMIT_SECTION,
     OPEN_FILES_SECTION,
+    PAGE_SIZE_SECTION,
     PSS_SECTION,
     ProcessOwners,
 )
@@ -38,6 +39,7 @@ KILL_AFTER_SECONDS = 15.0  # time after its planned end at which the command is 
 _SAMPLE_MARK, _TIMES_MARK, _LOGS_MARK = "== sample ==", "== times ==", "== logs =="
 _FILE_HEADER = "==> "
 _CPU_TIME_PATTERN = re.compile(r"([0-9]{1,9})m([0-9]{1,9}(?:\.[0-9]+)?)s")  # such as 0m1.250000s
+_PAGE_SIZE_PATTERN = re.compile(rf"(?m)^{PAGE_SIZE_SECTION} ([0-9]{{4,8}})$")
 _REQUIRED_FILES = {"/proc/uptime", "/proc/stat"}  # a sample without these files is invalid
 
 # No text is inserted into this script, because all values are arguments. Both `tail`
@@ -88,6 +90,7 @@ trap 'exit' HUP INT PIPE
 trap 'over=yes' TERM
 echo $$ >"$temporary" || exit
 {LOCK_SCRIPT}number() {{ echo $#; }}
+echo '{PAGE_SIZE_SECTION}' "$(getconf PAGESIZE 2>/dev/null)"
 stride=$((1 + $(number /proc/[0-9]*) / 100))
 ours() {{ # the processes of the services, in $processes
     processes=
@@ -232,8 +235,11 @@ def parse_stream(output: str, owners: ProcessOwners) -> StreamResult:
     sample_text, _, remaining_text = output.partition(f"\n{_TIMES_MARK}\n")
     times, _, logs = remaining_text.partition(f"{_LOGS_MARK}\n")
     samples = []
-    for block in sample_text.split(f"{_SAMPLE_MARK}\n")[1:]:
-        text_by_path = dict(_split_files(block))
+    head, *blocks = sample_text.split(f"{_SAMPLE_MARK}\n")
+    page_size_match = _PAGE_SIZE_PATTERN.search(head)
+    page_size = page_size_match[1] if page_size_match else ""
+    for block in blocks:
+        text_by_path = dict(_split_files(block)) | {PAGE_SIZE_SECTION: page_size}
         # Skip truncated and garbled samples.
         with contextlib.suppress(ValueError, IndexError):
             if not _REQUIRED_FILES - text_by_path.keys():

@@ -21,6 +21,7 @@ TABLE_NAMES = ("trials", "readings")
 METRIC_PREFIX = "autotune_"
 # Number of newest trials in the metrics. Prometheus scrapes more often than once every 20 trials.
 MAX_METRIC_TRIALS = 20
+SETTING_PREFIX = "setting."
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 CsvRow = Mapping[str, Value | None]
 
@@ -50,7 +51,7 @@ def _escape_formula(value: Value | None) -> Value | None:
 def _list_trial_rows(view: StudyView) -> Iterator[CsvRow]:
     for trial in view.state.trials:
         capacity = build_trial_capacity(trial, view.units)
-        yield {
+        row: dict[str, Value | None] = {
             "trial": trial.number,
             "phase": str(trial.phase),
             "of": trial.source_trial,
@@ -60,7 +61,11 @@ def _list_trial_rows(view: StudyView) -> Iterator[CsvRow]:
             "p99": trial.peak.p99 if trial.peak else None,
             "verdict": trial.peak.verdict if trial.peak else None,
             "failure": trial.failure,
-            **trial.effective_settings,
+        }
+        # A parameter of a command may have the name of another column.
+        yield row | {
+            f"{SETTING_PREFIX}{name}" if name in row else name: value
+            for name, value in trial.effective_settings.items()
         }
 
 

@@ -15,6 +15,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from autotune import durable_files
+from autotune.config_text import escape_non_utf8
 from autotune.report import text_report as text
 from autotune.report.beds import build_bed_rows
 from autotune.report.ceilings import build_ceilings_table
@@ -72,6 +73,8 @@ def encode_json(document: Mapping[str, object]) -> str:
     element that contains it.
     """
     json_text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+    # Diffs contain lone surrogates for the bytes of files that are not UTF-8.
+    json_text = escape_non_utf8(json_text, "\\\\x")
     return base64.b64encode(gzip.compress(json_text.encode(), mtime=0)).decode()
 
 
@@ -94,7 +97,7 @@ def encode_plotly() -> str:
 
 
 def write_atomically(path: Path, document: str) -> Path:
-    """Write a document atomically, because a browser may be reading the previous one.
+    """Write a document atomically, because a browser may be reading the previous document.
 
     Everyone with access to the directory can read the file.
     """

@@ -43,10 +43,15 @@ container() {
 '*) echo "$project has several containers of $service: scale it to one"; return 1 ;; esac
     printf '%s\n' "$ids"
 }
-compose() { # command…: with the user's files, and the override if it exists
+compose() { # command…: with the user's files, the override if it exists, and the files in $env_files
     left=$files
     [ ! -e "$override" ] || set -- -f "$override" "$@"
     while set -- -f "${left##*,}" "$@" && [ "$left" != "${left%,*}" ]; do left=${left%,*}; done
+    left=$env_files
+    while [ -n "$left" ]; do
+        set -- --env-file "${left##*,}" "$@"
+        case $left in *,*) left=${left%,*} ;; *) left= ;; esac
+    done
     case $engine in
         podman) as_owner podman-compose -p "$project" "$@" ;;
         *) as_owner "$engine" compose -p "$project" "$@" ;;
@@ -110,10 +115,37 @@ independent() {
         return 1
     done
 }
+given() { # file: succeeds for a file of the project, and for the override
+    left=$files,$override
+    while [ ! "$1" -ef "${left%%,*}" ]; do
+        case $left in *,*) left=${left#*,} ;; *) return 1 ;; esac
+    done
+}
+# container: fails if the container was created from a Compose file that the target does not contain.
+same_files() {
+    created=$(label "$1" com.docker.compose.project.config_files) || return
+    directory=$(label "$1" com.docker.compose.project.working_dir) || return
+    while [ -n "$created" ]; do
+        file=${created%%,*}
+        case $created in *,*) created=${created#*,} ;; *) created= ;; esac
+        case $file in /*) ;; *) file=$directory/$file ;; esac
+        [ -e "$file" ] && ! given "$file" || continue
+        echo "$service of $project was also created from $file: add the file to the target's project"
+        return 1
+    done
+}
+# container: sets $env_files to the files with variables that Docker Compose used for the container
+read_env_files() {
+    env_files=$(label "$1" com.docker.compose.project.environment_file) || return
+    case $env_files in /*) ;; *) env_files= ;; esac
+}
 # Only the override may change the container. Otherwise, a service other than the user's would be measured.
 recreate() { # container ID, or nothing
-    before=
-    [ -z "$1" ] || { before=$(definition "$1" | cut -d ' ' -f 1-3) && nameless "$1" && independent "$1"; } || return
+    before='' env_files=''
+    [ -z "$1" ] || {
+        before=$(definition "$1" | cut -d ' ' -f 1-3) && nameless "$1" && independent "$1" && same_files "$1" &&
+            read_env_files "$1"
+    } || return
     compose up -d --no-deps --no-build --force-recreate "$service" || return
     id=$(container) && [ -n "$id" ] || { echo "$project has no container of $service: $id"; return 1; }
     as_due "$id" || {
@@ -122,7 +154,8 @@ recreate() { # container ID, or nothing
     }
     after=$(definition "$id" | cut -d ' ' -f 1-3)
     [ -z "$before" ] || [ "$before" = "$after" ] || {
-        echo "recreating $service of $project changed more than its files: $before → $after"
+        echo "recreating $service of $project changed more than its files: $before → $after. If you started" \
+            "it with other variables, write them to .env next to ${files%%,*} and recreate it"
         return 1
     }
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from autotune.deploy.runtime import (
     ValidationCases,
 )
 from autotune.deploy.stack import Stack, StackContext, build_stack
+from autotune.deploy.unit_start import MAX_STOP_SECONDS, USUAL_STOP_SECONDS
 from autotune.services.base import AdoptedConfig, Service, Value
 from autotune.space.facts import HostFacts
 from autotune.strict_parsing import parse_uint, split_lines
@@ -35,6 +37,9 @@ VALIDATION_DIRECTORY = "/run/autotune"
 UNIT_DIRECTORY = "/etc/systemd/system/"
 ACTIVE_STATES = frozenset({"active", "activating", "reloading"})
 _LINES_PER_UNIT = 7
+# A time as systemd prints it, such as "1min 30s"
+_TIME_PATTERN = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(us|ms|s|min|h|d)\b")
+_SECONDS_PER_UNIT = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
 def parse_units(unit_names: tuple[str, ...], units_output: str) -> dict[str, ObservedUnit]:
@@ -63,7 +68,17 @@ def _parse_unit(unit_properties: Mapping[str, str]) -> ObservedUnit:
         pid=parse_uint(unit_properties["MainPID"]),
         restarts=parse_uint(unit_properties["NRestarts"]),
         restarting=unit_properties["SubState"] == "auto-restart",
+        stop_seconds=_parse_stop_seconds(unit_properties.get("TimeoutStopUSec", "")),
     )
+
+
+def _parse_stop_seconds(time_text: str) -> float:
+    """Return the time that systemd gives a unit to stop, in seconds, at most ``MAX_STOP_SECONDS``."""
+    if time_text == "infinity":
+        return MAX_STOP_SECONDS
+    time_parts = _TIME_PATTERN.findall(time_text)
+    seconds = sum(float(number) * _SECONDS_PER_UNIT[name] for number, name in time_parts)
+    return min(seconds, MAX_STOP_SECONDS) if time_parts else USUAL_STOP_SECONDS
 
 
 class UnitLayout(RuntimeLayout):

@@ -1,6 +1,6 @@
 # Functions for a host's systemd units, used by `ServiceManager` in autotune/deploy/host_state.py.
 units() {
-    properties=LoadState,ActiveState,SubState,UnitFileState,MainPID,NRestarts,FragmentPath
+    properties=LoadState,ActiveState,SubState,UnitFileState,MainPID,NRestarts,TimeoutStopUSec
     systemctl show --property "$properties" -- "$@"
 }
 words() { # prints the log of a unit since its last start

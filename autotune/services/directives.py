@@ -192,6 +192,9 @@ class DirectiveInsertion:
     ``default`` is the value that the software uses without the directive. Without ``positions``,
     the parameter is not tuned. The directive is written if the value differs from ``default``, or
     if ``condition`` is true. A ``condition`` starts with the name of another parameter.
+
+    The software may compute ``default`` from other parameters (``computed_from``). If one of their
+    values changes, the directive is written as well, because the computed value would change.
     """
 
     default: Value
@@ -199,6 +202,7 @@ class DirectiveInsertion:
     text_before: str
     text_after: str = ""
     condition: str = ""
+    computed_from: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -355,7 +359,13 @@ def _map_absent(
             end_literal,
         ),
     )
-    condition = insertion.condition or f"{parameter_name} != {format_literal(insertion.default)}"
+    default_values = {
+        parameter_name: insertion.default,
+        **{n: adopted_values[n] for n in insertion.computed_from if n in adopted_values},
+    }
+    condition = insertion.condition or " or ".join(
+        f"{name} != {format_literal(value)}" for name, value in default_values.items()
+    )
     return AdoptionResult(
         insert_expression(insertion.positions, " ~ ".join(text_expressions), condition),
         {parameter_name: insertion.default},
@@ -426,8 +436,8 @@ def find_block_start(config: Config, block_name: str) -> list[FilePosition]:
 
 
 def find_value_end(config: Config, directive_name: str) -> list[FilePosition]:
-    """Return the position after the value of the only directive with this name, or no position unless
-    exactly one exists.
+    """Return the position after the value of the only directive with this name. The result is empty
+    unless there is exactly one such directive.
     """
     match config.find_all(directive_name):
         case [placed] if placed.words:
@@ -436,7 +446,9 @@ def find_value_end(config: Config, directive_name: str) -> list[FilePosition]:
 
 
 def find_directive_start(config: Config, directive_name: str) -> list[FilePosition]:
-    """Return the position before the only directive with this name, or nothing if there are several."""
+    """Return the position before the only directive with this name. The result is empty unless there is
+    exactly one such directive.
+    """
     match config.find_all(directive_name):
         case [placed]:
             return [(placed.path, placed.directive.name.start)]

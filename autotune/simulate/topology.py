@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from autotune.errors import TargetError
 from autotune.parameter_name import ParameterName
 from autotune.services.base import Role, Settings
 from autotune.services.registry import catalogue_of
@@ -77,17 +78,7 @@ def build_topology(target_file: TargetFile, facts: Mapping[str, HostFacts]) -> C
         roles = {role for _, role in deployments[tier.service[0]]}
         tier_field = next((f for role, f in ROLE_FIELDS.items() if role in roles), None)
         if tier_field is None or tier_field in hosts_by_field:
-            problem = (
-                "it is the second of its kind"
-                if tier_field
-                else "the model does not cover its kind"
-            )
-            raise target_file.document.build_error(
-                ["tiers", tier_name],
-                f"tier {tier_name} cannot be simulated: {problem}",
-                hint=f"the model consists of {', '.join(TIER_TITLES.values())}. "
-                "Remove `simulated:` to use other hosts",
-            )
+            raise _build_tier_error(target_file, tier_name, hosts_by_field.get(tier_field or ""))
         host_facts = [facts[host] for host in tier.hosts]
         hosts_by_field[tier_field] = TierHosts(
             tier=tier_name,
@@ -102,9 +93,33 @@ def build_topology(target_file: TargetFile, facts: Mapping[str, HostFacts]) -> C
         title for tier_field, title in TIER_TITLES.items() if tier_field not in hosts_by_field
     ]:
         raise target_file.document.build_error(
-            ["tiers"], f"a simulated stack needs a tier of each kind: {missing_tiers[0]} is missing"
+            ["tiers"],
+            f"a simulated stack needs a tier of each kind: {missing_tiers[0]} is missing",
+            hint="add the tier, or remove `simulated:` to use real hosts",
         )
     return ChainTopology(**hosts_by_field, data=target_file.target.data)
+
+
+def _build_tier_error(
+    target_file: TargetFile, tier_name: str, first_tier: TierHosts | None
+) -> TargetError:
+    """Return the error for a tier that the model cannot contain. ``first_tier`` is the earlier tier of
+    the same kind, if any.
+    """
+    if first_tier is None:
+        problem = "the model does not support this kind of tier"
+        hint = (
+            f"the model consists of {', '.join(TIER_TITLES.values())}. "
+            "Remove `simulated:` to use other tiers"
+        )
+    else:
+        problem = f"the model has one tier of this kind, and {first_tier.tier!r} is already one"
+        hint = (
+            f"list all hosts in one tier, `{first_tier.tier}: {{hosts: [HOST, HOST], …}}`, or remove "
+            "`simulated:` for real hosts"
+        )
+    message = f"tier {tier_name} cannot be simulated: {problem}"
+    return target_file.document.build_error(["tiers", tier_name], message, hint=hint)
 
 
 MODELLED_PARAMETERS = {

@@ -23,8 +23,10 @@ from autotune.space.expression import (
     qualify_names,
     replace_names,
 )
-from autotune.target.messages import suggest_name
+from autotune.target.messages import find_nearest_name, suggest_name
 from autotune.target.read_target import TargetFile
+
+FORMULA_HINT = "a formula contains numbers and parameters, not facts about hosts"
 
 
 def build_catalogue_expression(parameter: Parameter, prefix: str) -> Expression | None:
@@ -42,13 +44,16 @@ def derive_dimension_by_rule(
     location = ["parameters", dimension.name, "derive"]
     if dimension.choices:
         raise file.document.build_error(
-            location, f"{dimension.name} takes choices: a formula cannot compute it"
+            location,
+            f"{dimension.name} takes choices: a formula cannot compute it",
+            hint="use `fixed:` or `choices:`",
         )
     name_prefix = dimension.name.removesuffix(dimension.parameter.name)
     try:
         expression = qualify_names(parse_expression(expression_text), name_prefix, dimensions)
     except ValueError as error:
-        raise file.document.build_error(location, str(error)) from None
+        hint = getattr(error, "hint", None)
+        raise file.document.build_error(location, str(error), hint=hint) from None
     for name in expression.names():
         if name not in dimensions:
             sibling_names = [
@@ -56,11 +61,16 @@ def derive_dimension_by_rule(
                 for name_part in dimensions
                 if name_part.startswith(name_prefix)
             ]
-            hint = suggest_name(name, sorted({*dimensions, *sibling_names}))
+            known_names = sorted({*dimensions, *sibling_names})
+            hint = FORMULA_HINT
+            if find_nearest_name(name, known_names):
+                hint = suggest_name(name, known_names)
             raise file.document.build_error(location, f"unknown name {name!r}", hint=hint)
         if isinstance(dimensions[name].baseline, str):
             raise file.document.build_error(
-                location, f"{name} is text, and a formula needs numbers"
+                location,
+                f"{name} is text, and a formula needs numbers",
+                hint="use only parameters with numbers",
             )
     return replace(dimension, expression=expression)
 
@@ -87,7 +97,8 @@ def resolve_derived(file: TargetFile, dimensions: Mapping[str, Dimension]) -> di
     except CycleError as error:
         name = next(name for name in graph if name in error.args[1])
         location = ["parameters", name, "derive"]
-        raise file.document.build_error(location, f"{name} depends on itself") from None
+        hint = "compute it from parameters that do not depend on it"
+        raise file.document.build_error(location, f"{name} depends on itself", hint=hint) from None
     derived_dimensions = {
         name: _compute_dimension(replace(dimensions[name], expression=expression), dimensions)
         for name, expression in expressions.items()
@@ -95,7 +106,9 @@ def resolve_derived(file: TargetFile, dimensions: Mapping[str, Dimension]) -> di
     for name, dimension in derived_dimensions.items():
         if not isfinite(float(dimension.baseline)):
             location = ["parameters", name, "derive"]
-            raise file.document.build_error(location, f"{name} divides by zero in the baseline")
+            message = f"{name} divides by zero in the baseline"
+            hint = "set a `default:` above 0 for the divisor"
+            raise file.document.build_error(location, message, hint=hint)
     return derived_dimensions
 
 

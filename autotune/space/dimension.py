@@ -68,6 +68,11 @@ class Dimension:
         return self.parameter.effect is Effect.CAPACITY
 
     @property
+    def is_count(self) -> bool:
+        """True if a service declares the parameter without a unit. A command may count in any unit."""
+        return bool(self.parameter.name) and not self.parameter.unit
+
+    @property
     def is_integer(self) -> bool:
         return isinstance(self.low, int) and isinstance(self.high, int)
 

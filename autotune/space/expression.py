@@ -22,6 +22,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from math import copysign, inf, isclose
 
+from autotune.target.corrections import correct_quantity
+from autotune.target.field_types import HintedError
 from autotune.target.quantities import DURATION_UNITS, SIZE_UNITS
 
 MAX_WORDS = 250  # maximum number of words in an expression, because parsing is recursive
@@ -222,8 +224,8 @@ def replace_names(expression: Expression, replacement: NameReplacement) -> Expre
 def qualify_names(
     expression: Expression, prefix: str, known_names: Container[str] | None = None
 ) -> Expression:
-    """Return ``expression`` with ``prefix`` before each name, or only before each name that then is in
-    ``known_names``.
+    """Return ``expression`` with ``prefix`` before each name. With ``known_names``, a name gets the
+    prefix only if the prefixed name is in ``known_names``.
     """
 
     def qualify_name(part: Expression) -> Expression | None:
@@ -243,6 +245,8 @@ def parse_expression(text: str) -> Expression:
 def parse_comparison(text: str) -> Comparison:
     """Return a parsed comparison of two expressions. Raises ValueError."""
     expected_text = f"expected <=, >=, <, > or == in {text!r}"
+    if text.count("<") + text.count(">") > 1:
+        expected_text = f"expected one comparison in {text!r}; write each as its own constraint"
     if not any(symbol in text for symbol in COMPARISONS):
         raise ValueError(expected_text)
     tree, words = _parse_python(text)
@@ -254,8 +258,8 @@ def parse_comparison(text: str) -> Comparison:
 
 
 def _parse_python(text: str) -> tuple[ast.expr, list[str]]:
-    """Return the syntax tree and the list of words. In the tree, the name ``_3`` replaces word 3 if that
-    is a name or a number with a unit.
+    """Return the syntax tree and the list of words. In the tree, the name ``_3`` replaces word 3 if word
+    3 is a name or a number with a unit.
     """
     words: list[str] = []
     python_words: list[str] = []
@@ -285,7 +289,11 @@ def _parse_python(text: str) -> tuple[ast.expr, list[str]]:
 
 def _describe_invalid_mark(text: str, mark: str) -> str:
     message = f"{mark!r} is not valid in {text!r}"
-    return f"{message}: expected <=, >=, <, > or ==" if mark in "=!≤≥" else message
+    if mark in "=!≤≥":
+        return f"{message}: expected <=, >=, <, > or =="
+    if mark in "×·":
+        return f"{message}: write '*' for a product"
+    return f"{message}: expected a number, a name or one of + - * / ( )"
 
 
 def _build_expression(node: ast.AST, text: str, tokens: list[str]) -> Expression:
@@ -322,20 +330,34 @@ def _check_divisor(divisor: Expression, text: str) -> None:
         raise ValueError(f"division by zero in {text!r}")
 
 
+def _find_word_hint(previous_word: str, word: str) -> str | None:
+    """Return the hint for a word that cannot follow ``previous_word``."""
+    if word.lower() in ("and", "or", "if", "in", "not"):
+        return "write each comparison as its own constraint"
+    if previous_word.endswith("%"):
+        return f"write `{previous_word} of {word}`"
+    for kind, units in (("a size", SIZE_UNITS), ("a duration", DURATION_UNITS)):
+        if quantity := correct_quantity(f"{previous_word} {word}", kind, units):
+            return f"write `{quantity}`"
+    return "add an operator, such as '*' or '+', before it" if word[:1].isalnum() else None
+
+
 def _build_syntax_error(text: str, tokens: list[str]) -> ValueError:
     """Return an error that names the first word that is invalid at its position."""
-    expects_value, open_parentheses = True, 0
+    expects_value, open_parentheses, previous_word = True, 0, ""
     for word in (*tokens, ""):
         starts_value = word[:1].isalnum() or word[:1] in ("_", "(")
         open_parentheses += word.endswith("(") - (word == ")")
         if expects_value and not starts_value and word != "-":
             return ValueError(f"expected a value, not {word or 'the end'!r}, in {text!r}")
         if open_parentheses < 0 or (starts_value and not expects_value):
-            return ValueError(f"{word!r} is unexpected in {text!r}")
+            hint = _find_word_hint(previous_word, word)
+            return HintedError(f"{word!r} is unexpected in {text!r}", hint)
         function = word[:-1].strip() if word.endswith("(") else ""
         if function and function not in FUNCTIONS:
             function_names = ", ".join(sorted({*FACT_FUNCTIONS, *FUNCTIONS}))
             return ValueError(f"unknown function {function!r}: expected one of {function_names}")
         expects_value = word.endswith(("(", "of")) or not (starts_value or word == ")")
+        previous_word = word
     problem = "expected ')', not 'the end', in" if open_parentheses else "no arithmetic:"
     return ValueError(f"{problem} {text!r}")

@@ -25,6 +25,7 @@ from autotune.space.dimension import Dimension
 from autotune.space.expression import (
     BASE_UNITS,
     BYTES,
+    SECONDS,
     Comparison,
     EffectiveValue,
     Expression,
@@ -37,7 +38,9 @@ from autotune.space.expression import (
 )
 from autotune.space.facts import HostFacts
 from autotune.space.quantity_text import UnitsByName, find_unit, format_quantity, format_terms
+from autotune.target.field_types import HintedError
 from autotune.target.model import Target
+from autotune.target.quantities import SIZE_UNITS
 
 # The resource needs that a rule may name for a whole tier: fields of `ResourceNeeds`, and the memory in
 # bytes that the tier occupies.
@@ -50,6 +53,8 @@ SIZE_NAMES = ({field.name for field in fields(ResourceNeeds)} | {OCCUPIED_MEMORY
 # Share of a host's memory that services may use; the kernel, its buffers and other processes need the
 # rest.
 MEMORY_SHARE = "80%"
+UNIT_KINDS = {BYTES: "a size", SECONDS: "a duration"}
+UNIT_EXAMPLES = {BYTES: "30 MB", SECONDS: "5 s"}
 _NAME_PATTERN = re.compile(r"[A-Za-z_]\w*")
 _MEMORY_FACT_PATTERN = re.compile(r"^(?:memory|rss)\(|\.memory\)?$")
 
@@ -60,9 +65,9 @@ class Rule:
     met.
 
     ``text`` is the rule as written. ``is_size`` is true if both sides are in bytes, and ``is_built_in``
-    if the rule does not come from a target. ``units`` maps names to their base units.
-    ``baseline_excess`` is the amount by which, in the baseline, the side that should be smaller exceeds
-    the other side. It is positive if the baseline breaks the rule. Candidates may then break the rule by
+    if the rule does not come from a target. ``units`` maps names to their base units. ``baseline_excess``
+    is the amount by which, in the baseline, the side that should be smaller exceeds the other side.
+    ``baseline_excess`` is positive if the baseline breaks the rule. Candidates may then break the rule by
     the same amount at most.
     """
 
@@ -173,6 +178,14 @@ class RuleVocabulary:
         size_names = {f"{tier}.{size}" for tier in self._target.tiers for size in SIZE_NAMES}
         return frozenset({*self._dimensions, *self._facts, *size_names})
 
+    def names_parameter(self, rule: Rule) -> bool:
+        """True if the rule contains a parameter, and not only numbers and facts about hosts."""
+        return not rule.names().isdisjoint(self._dimensions)
+
+    def find_mistake(self, rule: Rule) -> tuple[str, str] | None:
+        """Return the message and the hint for a rule with wrong units, or ``None``."""
+        return find_unit_mistake(rule, self._dimensions)
+
     def build_rules(self, target_comparison: Comparison) -> tuple[Rule, ...]:
         """Return one rule or, if the rule names the resource needs of tiers, one for each combination of
         their deployments.
@@ -202,7 +215,8 @@ class RuleVocabulary:
             if name not in self._dimensions and name not in self._facts:
                 raise KeyError(name)
             if name in self._dimensions and isinstance(self._dimensions[name].baseline, str):
-                raise ValueError(f"{name} is text, and constraints compare numbers")
+                message = f"{name} is text, and constraints compare numbers"
+                raise HintedError(message, "list the allowed values as `choices:` in `parameters:`")
         conditions: list[tuple[str, tuple[Value, ...]]] = [
             (choice_name(tier), (deployment,))
             for tier, deployment in deployments.items()
@@ -300,6 +314,45 @@ def _join_alternatives(alternative_conditions: Iterable[Conditions]) -> Conditio
                 *allowed_values,
             )
     return tuple(joined_conditions.items())
+
+
+def find_unit_mistake(rule: Rule, dimensions: Mapping[str, Dimension]) -> tuple[str, str] | None:
+    """Return the message and the hint for a rule with wrong units, or ``None``.
+
+    Such a rule compares a size with a duration, or a number without a unit with one of them.
+    """
+    left, right = rule.comparison.left, rule.comparison.right
+    units = [find_unit(side, rule.units) for side in (left, right)]
+    if all(units) and units[0] != units[1]:
+        kinds = " and ".join(UNIT_KINDS[unit] for unit in units)
+        return f"{rule.text!r} compares {kinds}", "compare values of the same kind"
+    for side, other, unit in ((left, right, units[1]), (right, left, units[0])):
+        if not unit or find_unit(side, rule.units):
+            continue
+        message = f"{rule.text!r} compares {UNIT_KINDS[unit]} and a number without a unit"
+        if not any(side.names()):
+            number_unit = _find_missing_unit(side.evaluate({}), other, unit, dimensions)
+            return (message, f"write `{side} {number_unit}`") if number_unit else None
+        if all(name in dimensions and dimensions[name].is_count for name in side.names()):
+            return message, f"give the numbers a unit, such as {UNIT_EXAMPLES[unit]}"
+    return None
+
+
+def _find_missing_unit(
+    number: float, other: Expression, unit: str, dimensions: Mapping[str, Dimension]
+) -> str | None:
+    """Return the unit of a number that is compared with ``other``; ``None`` if the number may be in the
+    base unit ``unit``.
+    """
+    parameter_units = {
+        dimensions[name].parameter.unit
+        for name in other.names()
+        if name in dimensions and dimensions[name].unit_factor != 1
+    }
+    is_tiny_size = unit == BYTES and number < SIZE_UNITS["KB"]
+    if not number or not (parameter_units or is_tiny_size):
+        return None
+    return next(iter(sorted(parameter_units)), "MB")
 
 
 def find_size_expressions(tier_service: TierService, size_name: str) -> list[str]:
@@ -408,7 +461,7 @@ def list_limit_rules(target: Target) -> Iterator[Comparison]:
 
 
 def _list_memory_rules(target: Target) -> Iterator[str]:
-    """Yield rules that keep the worst-case memory of all services on a host within its memory."""
+    """Yield rules that keep the worst-case memory of all services on a host within the host's memory."""
     for host in target.hosts:
         tiers = [
             n

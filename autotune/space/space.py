@@ -61,7 +61,7 @@ from autotune.space.rules import (
 )
 from autotune.space.target_values import build_declared_dimensions, parse_value, read_tried_first
 from autotune.target import runtimes
-from autotune.target.messages import find_nearest_name
+from autotune.target.messages import find_nearest_name, format_value, suggest_list
 from autotune.target.model import ParameterRule, Scalar, Target, Tier
 from autotune.target.parameter_selection import (
     is_excluded,
@@ -73,6 +73,7 @@ from autotune.target.read_target import TargetFile
 from autotune.target.yaml_document import Location
 
 FactsByHost = Mapping[str, HostFacts]
+PLACEHOLDER_FACTS = HostFacts(1, 2**30)  # for checks that do not depend on a host
 CONSTRAINT_NAMES_HINT = (
     "constraints compare numbers: parameters, and facts such as `web.memory` or `count(web.hosts)`"
 )
@@ -363,7 +364,7 @@ def _describe_value_problem(
 ) -> str:
     """Return the reason why the parameter ``parameter_name`` cannot have this value, or an empty text."""
     if parameter_name not in dimensions:
-        return f"it has no {parameter_name!r}"
+        return f"the target has no {parameter_name!r}"
     try:
         dimensions[parameter_name].convert_value(value)
     except ValueError as error:
@@ -437,22 +438,29 @@ def _check_feasibility(target_file: TargetFile, space: SearchSpace) -> None:
         except InfeasibleRule as error:
             location = _find_rule_location(target_file, error.rule, deployment)
             if not deployment:
-                raise target_file.document.build_error(
-                    location,
-                    f"no values can satisfy {error}",
-                    hint="change one of these values, or widen their ranges",
-                ) from None
+                message = f"no values can satisfy {error}"
+                hint = "widen the range of a parameter in it, or relax the rule"
+                raise target_file.document.build_error(location, message, hint=hint) from None
             choices_text = ", ".join(f"{name} {value}" for name, value in deployment.items())
             raise target_file.document.build_error(
                 location,
                 f"with {choices_text}, no values can satisfy {error}",
                 hint=("" if error.rule.is_built_in else "relax the constraint, ")
-                + "widen the range, or take the software out of `service:`",
+                + "widen the range, or remove the software from `service:`",
             ) from None
         if broken_rules and not deployment:
-            reason = f"the baseline itself breaks a constraint: {broken_rules[0].rule}"
-            hint = "relax the constraint, or set a `default:` that satisfies it"
-            raise target_file.document.build_error(["constraints"], reason, hint=hint)
+            broken_rule = broken_rules[0]
+            message = f"the baseline itself breaks a constraint: {broken_rule.rule}"
+            hint = f"relax it, or set another `default:` for {broken_rule.parameter}"
+            location = _find_constraint(target_file, broken_rule.rule)
+            raise target_file.document.build_error(location, message, hint=hint)
+
+
+def _find_constraint(target_file: TargetFile, rule_text: str) -> Location:
+    """Return the location of the constraint with which ``rule_text`` starts."""
+    constraints = enumerate(target_file.target.constraints)
+    index = next((i for i, text in constraints if rule_text.startswith(text)), None)
+    return ["constraints"] if index is None else ["constraints", index]
 
 
 def _find_rule_location(target_file: TargetFile, rule: Rule, deployment: Settings) -> Location:
@@ -460,7 +468,7 @@ def _find_rule_location(target_file: TargetFile, rule: Rule, deployment: Setting
     this combination of deployments.
     """
     if target_file.target.constraints and not rule.is_built_in:
-        return ["constraints"]
+        return _find_constraint(target_file, rule.text)
     rule_names = {*rule.comparison.left.names(), *rule.comparison.right.names()}
     if named_rules := {
         parameter_name: parameter_rule
@@ -505,7 +513,7 @@ def _add_rule_groups(
             )
             excluded_lines.append(
                 "the baseline itself breaks a rule, and no other configuration may exceed the limit "
-                f"further: {arithmetic_text}"
+                f"by more:  {arithmetic_text}"
             )
     return replace(space, constraints=tuple(constraints), excluded=tuple(excluded_lines))
 
@@ -548,9 +556,10 @@ def _parse_rule(
 ) -> list[Rule]:
     location = ("constraints", index)
     try:
-        return list(vocabulary.build_rules(parse_comparison(rule_text)))
+        rules = list(vocabulary.build_rules(parse_comparison(rule_text)))
     except ValueError as error:
-        raise target_file.document.build_error(location, str(error)) from None
+        hint = getattr(error, "hint", None)
+        raise target_file.document.build_error(location, str(error), hint=hint) from None
     except KeyError as error:
         unknown_name = str(error.args[0])
         nearest_name = find_nearest_name(unknown_name, vocabulary.known_names)
@@ -558,6 +567,74 @@ def _parse_rule(
         raise target_file.document.build_error(
             location, f"unknown name {unknown_name!r}", hint=hint
         ) from None
+    if not any(vocabulary.names_parameter(rule) for rule in rules):
+        message = f"{format_value(rule_text)} contains no parameter"
+        hint = "name a parameter, such as `TIER.SERVICE.PARAMETER <= 64`, or remove it"
+        raise target_file.document.build_error(location, message, hint=hint)
+    for rule in rules:
+        if mistake := vocabulary.find_mistake(rule):
+            message, hint = mistake
+            raise target_file.document.build_error(location, message, hint=hint)
+    return rules
+
+
+def find_value_errors(file: TargetFile) -> Iterator[TargetError]:
+    """Yield errors in the values and constraints of a stack that do not depend on its hosts.
+
+    All services and applications of the target must be known.
+    """
+    target, catalogue = file.target, catalogue_of(file.target)
+    facts = dict.fromkeys(target.hosts, PLACEHOLDER_FACTS)
+    dimensions = {
+        dimension.name: dimension
+        for tier_name, tier in target.tiers.items()
+        for dimension in build_tier_dimensions(tier_name, tier, PLACEHOLDER_FACTS, catalogue)
+    }
+    vocabulary = RuleVocabulary(target, dimensions, collect_rule_facts(target, facts))
+    for index, rule_text in enumerate(target.constraints):
+        try:
+            _parse_rule(file, vocabulary, index, rule_text)
+        except TargetError as error:
+            yield error
+    # The choices of kernel settings depend on the host.
+    host_services = {
+        tier_service.name
+        for tier_name, tier in target.tiers.items()
+        for tier_service in catalogue.list_tier_services(tier_name, tier)
+        if tier_service.role is Role.HOST
+    }
+    for location, values in _list_written_values(target):
+        dimension = dimensions.get(str(location[1 if location[0] == "parameters" else 2]))
+        if not dimension or ParameterName.parse(dimension.name).service_prefix in host_services:
+            continue
+        if value_error := _find_value_error(file, dimension, location, values):
+            yield value_error
+
+
+def _find_value_error(
+    file: TargetFile, dimension: Dimension, location: Location, values: tuple[Scalar, ...]
+) -> TargetError | None:
+    """Return the error for the first value that the parameter cannot have, or ``None``."""
+    if location[-1] == "range" and values and dimension.choices:
+        return _build_range_error(file, dimension)
+    try:
+        for value in values:
+            parse_value(file, dimension, location, value)
+    except TargetError as error:
+        return error
+    return None
+
+
+def _list_written_values(target: Target) -> Iterator[tuple[Location, tuple[Scalar, ...]]]:
+    """Yield the values that a target sets for parameters, each with its location."""
+    for name, rule in target.parameters.items():
+        yield ("parameters", name, "range"), rule.range or ()
+        yield ("parameters", name, "choices"), rule.choices or ()
+        for key in ("fixed", "default"):
+            value = getattr(rule, key)
+            yield ("parameters", name, key), () if value is None else (value,)
+    for index, settings in enumerate(target.try_first):
+        yield from ((("try", index, name), (value,)) for name, value in settings.items())
 
 
 # -- dimensions: what services declare, with the target's rules ----------------------------------
@@ -695,7 +772,8 @@ def find_unknown_deployments(file: TargetFile) -> Iterator[TargetError]:
                 yield file.document.build_error(
                     ["tiers", tier_name, "service", index],
                     f"unknown service {deployment!r}",
-                    hint=catalogue.suggest_deployment(deployment),
+                    hint=suggest_list(deployment, catalogue.deployments)
+                    or catalogue.suggest_deployment(deployment),
                 )
             elif any(service.keeps_data for service, _ in catalogue.services_of(deployment)):
                 yield from _find_data_mismatch(file, tier_name, tier, deployment)
@@ -803,6 +881,16 @@ def _build_dimension(
     return dimension.widen_to_include(dimension.baseline)
 
 
+def _build_range_error(file: TargetFile, dimension: Dimension) -> TargetError:
+    """Return the error for a range of a parameter whose values are choices."""
+    choices_text = ", ".join(map(format_value, dimension.choices))
+    return file.document.build_error(
+        ["parameters", dimension.name, "range"],
+        f"{dimension.name} takes choices, not a range",
+        hint=f"`choices: [{choices_text}]`, or some of them",
+    )
+
+
 def _restrict_dimension(file: TargetFile, dimension: Dimension, rule: ParameterRule) -> Dimension:
     location = ["parameters", dimension.name]
 
@@ -813,13 +901,13 @@ def _restrict_dimension(file: TargetFile, dimension: Dimension, rule: ParameterR
         return dimension.fix_at_value(parse_rule_value(rule.fixed, "fixed"))
     if rule.range is not None:
         if dimension.choices:
-            raise file.document.build_error(
-                [*location, "range"], f"{dimension.name} takes choices, not a range"
-            )
+            raise _build_range_error(file, dimension)
         low, high = (dimension.to_number(parse_rule_value(value, "range")) for value in rule.range)
         if low >= high:
             raise file.document.build_error(
-                [*location, "range"], f"{dimension.name}: the range [{low}, {high}] is empty"
+                [*location, "range"],
+                f"{dimension.name}: the range [{low}, {high}] is empty",
+                hint="write the lower value first, or `fixed: VALUE` for one value",
             )
         dimension = replace(dimension, low=low, high=high)
     if rule.choices is not None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from math import sqrt
 
 from autotune.services.base import Action, Conditions, Parameter, Value
 from autotune.space.dimension import Dimension
-from autotune.target.messages import find_nearest_name, format_value
+from autotune.target.corrections import correct_number
+from autotune.target.messages import suggest_choice
 from autotune.target.model import ParameterRule, Scalar
 from autotune.target.parameter_selection import unknown_parameter_error
 from autotune.target.quantities import convert_to_unit
@@ -33,19 +34,16 @@ def parse_value(file: TargetFile, dimension: Dimension, location: Location, text
     try:
         return dimension.convert_value(number)
     except ValueError as error:
-        is_quoted = isinstance(text, str) and text.strip().isdecimal()
-        hint = "omit the quotes" if is_quoted else None
-        hint = _describe_choices(text, dict.fromkeys(choices)) if choices else hint
+        hint = suggest_choice(text, choices) if choices else _suggest_number(dimension, text)
         raise file.document.build_error(location, str(error), hint=hint) from None
 
 
-def _describe_choices(written_value: Scalar, choices: Iterable[Value]) -> str:
-    """Return the hint for an invalid choice: the nearest choice, and the list of all choices."""
-    choices_text = f"it is one of: {', '.join(map(format_value, choices))}"
-    nearest_name = find_nearest_name(
-        str(written_value), (choice for choice in choices if isinstance(choice, str))
-    )
-    return f"did you mean {nearest_name!r}? {choices_text}" if nearest_name else choices_text
+def _suggest_number(dimension: Dimension, text: Scalar) -> str:
+    """Return the hint for a value that is not a number of this parameter."""
+    number = correct_number(text, "")
+    if number is not None:
+        return "omit the quotes" if number == text else f"write {number}"
+    return f"write a number, such as {dimension.baseline}{dimension.parameter.unit}"
 
 
 def parse_bounded_value(
@@ -58,9 +56,11 @@ def parse_bounded_value(
     value = parse_value(file, dimension, location, text)
     low_bound, high = dimension.low, dimension.high
     if low_bound is not None and high is not None and not low_bound <= float(value) <= high:
-        raise file.document.build_error(
-            location, f"{dimension.name}: {text} is outside [{low_bound}, {high}]"
-        )
+        hint = "widen its range, or write a value within it"
+        if dimension.is_fixed:
+            hint = "remove it here, or replace `fixed:` by a range"
+        message = f"{dimension.name}: {text} is outside [{low_bound}, {high}]"
+        raise file.document.build_error(location, message, hint=hint)
     return value
 
 
@@ -145,9 +145,8 @@ def _apply_range(
     if isinstance(low, float) or isinstance(high, float):
         low, high = float(low), float(high)
     if low >= high:
-        raise file.document.build_error(
-            location, f"{parameter_name}: the range from {low} to {high} is empty"
-        )
+        message = f"{parameter_name}: the range from {low} to {high} is empty"
+        raise file.document.build_error(location, message, hint="write the lower value first")
     dimension = Dimension(parameter_name, parameter, low, low, high, is_logarithmic=bool(rule.log))
     range_middle = sqrt(low * high) if rule.log and low > 0 else (low + high) / 2
     return replace(dimension, baseline=dimension.clip(range_middle))

@@ -44,6 +44,7 @@ def find_study(
     for directory in (root / study_name, Path(study_name)):
         if foreign_files.has_file(directory, EVENTS_FILE):
             return _name_last_part(directory)
+        foreign_files.check_readable(directory)
     path = Path(study_name)
     if path.is_file():
         raise _build_file_error(path, root, target_hint)
@@ -95,8 +96,8 @@ def _format_study_names(study_names: Sequence[str]) -> str:
 
 
 def _name_last_part(directory: Path) -> Path:
-    """Return a path of the same directory whose last part is the study's name, even for `.` or a
-    link.
+    """Return a path to the same directory that ends with the study's name, even if ``directory`` is `.`
+    or a link.
     """
     if directory.is_symlink():
         return directory.resolve()
@@ -122,11 +123,20 @@ def iterate_candidate_directories(root: Path, directory_name: str) -> Iterator[P
 
 
 def list_study_names(root: Path = STUDIES_DIRECTORY) -> tuple[str, ...]:
-    """Return the names of the studies under ``root``."""
+    """Return the names of the studies under ``root`` that this account can read."""
     directory_names = foreign_files.list_names(root)
     return tuple(
         name for name in directory_names if foreign_files.has_file(root / name, EVENTS_FILE)
     )
+
+
+def list_unreadable_directories(root: Path = STUDIES_DIRECTORY) -> Iterator[tuple[str, str]]:
+    """Yield the name of each directory under ``root`` that this account cannot read, and the reason."""
+    for name in foreign_files.list_names(root):
+        try:
+            foreign_files.check_readable(root / name)
+        except ForeignFileError as error:
+            yield name, error.message
 
 
 class StudyLock:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import groupby, pairwise
 from math import hypot, log
 
 from autotune.estimate import Estimate
@@ -73,7 +73,7 @@ def _estimate_configurations(state: State, trials: Sequence[Trial]) -> dict[int,
     """Return the estimate of each configuration in ``trials``.
 
     Several measurements of a configuration are pooled. A pruned measurement is only an upper bound, and
-    is replaced by a later one.
+    is replaced by a later measurement.
     """
     trials_by_configuration: dict[int, list[Trial]] = {}
     for trial in select_feasible_trials(trials):
@@ -435,8 +435,8 @@ def _estimate_repeat_noise(state: State, *phases: Phase) -> float:
     """Return the sd of one additional measurement's logarithm, estimated from repeats in ``phases``.
 
     This sd includes the imprecision of the repeats; 0 means that there are too few repeats. Each repeat
-    is compared with the previous one on the same test bed, so that drift and differences between beds do
-    not count as noise. Measurements that led to the selection of their configuration are excluded.
+    is compared with the previous repeat on the same test bed, so that drift and differences between beds
+    do not count as noise. Measurements that led to the selection of their configuration are excluded.
     """
     log_peaks_by_key: dict[tuple[str | None, int], list[float]] = {}
     for trial in select_feasible_trials(state.list_finished_trials(*phases)):
@@ -563,10 +563,14 @@ def list_confirmations(
             _get_model_noise(state),
             _estimate_repeat_noise(state, *REPEATED_PHASES),
         )
-    peaks_with_trials = [
-        (trial, _remove_bed_offset(state, trial).widen_by_noise(model_noise))
+    feasible_trials = [
+        trial
         for trial in select_feasible_trials(state.list_finished_trials(phase))
         if trial.bed == bed
+    ]
+    peaks_with_trials = [
+        (trial, _remove_bed_offset(state, trial).widen_by_noise(model_noise))
+        for trial in _omit_separated_trials(state, feasible_trials, bed)
     ]
     return [
         SideMeasurement(
@@ -575,6 +579,23 @@ def list_confirmations(
         )
         for trial, peak in peaks_with_trials
     ]
+
+
+def _omit_separated_trials(state: State, trials: list[Trial], bed: str | None) -> list[Trial]:
+    """Return alternating measurements without those whose pair was incomplete before a long pause.
+
+    The second measurement of such a pair would be made hours later, and would include the drift.
+    """
+    pause_numbers = [pause.after_trial for pause in state.pauses if pause.bed in (None, bed)]
+    kept_trials: list[Trial] = []
+    for earlier_pauses, section in groupby(
+        trials, lambda trial: sum(number < trial.number for number in pause_numbers)
+    ):
+        section_trials = [*section]
+        is_section_over = earlier_pauses < len(pause_numbers)
+        pair_end = len(section_trials) // 2 * 2
+        kept_trials += section_trials[:pair_end] if is_section_over else section_trials
+    return kept_trials
 
 
 def list_proof_failures(state: State) -> list[Trial]:

@@ -12,7 +12,7 @@ An interrupted trial is repeated first. The other steps follow this order:
 8. this winner and the baseline in alternation
 9. verdict
 
-Test beds go through these stages together, and each requests its own next step. No bed waits within a
+Test beds go through these stages together, but each bed requests its own next step. No bed waits within a
 stage. A new stage starts when no trial of the previous stage is running.
 """
 
@@ -381,8 +381,8 @@ def _plan_search(
 
 
 def _plan_refinement(state: State) -> ScheduleStep | None:
-    """Return a step that measures a roughly measured incumbent again, once the best peak no longer
-    rises by large factors.
+    """Return a step that repeats the measurement of a roughly measured incumbent, once the best peak no
+    longer rises by large factors.
     """
     rough_incumbent = None if is_exploring(state) else find_rough_incumbent(state)
     return (
@@ -820,14 +820,13 @@ def _plan_alternation(
     """Return the next measurement of one of two configurations. The two configurations alternate until
     ``is_stage_over``.
 
-    A single measurement always gets its counterpart, because half a pair shows nothing. Each test bed
-    measures its own pairs.
+    A single measurement always gets its counterpart, because half a pair shows nothing. After a long
+    pause, the whole pair is measured again. Each test bed measures its own pairs.
     """
     finished_trials = [trial for trial in state.list_finished_trials(phase) if trial.bed == bed]
+    failed_count = len(finished_trials) - len(select_feasible_trials(finished_trials))
     confirmations = list_confirmations(state, first_number, phase, bed)
-    if len(finished_trials) - len(confirmations) > MAX_FAILED_CONFIRMATIONS or (
-        len(confirmations) % 2 == 0 and is_stage_over
-    ):
+    if failed_count > MAX_FAILED_CONFIRMATIONS or (len(confirmations) % 2 == 0 and is_stage_over):
         return None
     next_number = first_number if confirmation.is_winner_turn(len(confirmations)) else second_number
     return MeasureStep(phase, state.find_trial(next_number).settings, source_trial=next_number)

@@ -6,6 +6,7 @@ import enum
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import cached_property, singledispatch
 from itertools import chain
 from operator import attrgetter
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from autotune.space.space import SearchSpace
 
 T = TypeVar("T")
+# A pair of measurements is not completed after a longer pause, because the stack may have drifted.
+MAX_PAIR_PAUSE_SECONDS = 900.0
 
 
 class Phase(enum.StrEnum):
@@ -118,7 +121,7 @@ class Trial:
 
     @property
     def clamped_parameters(self) -> tuple[str, ...]:
-        """Return the parameters whose effective value differs from the requested one."""
+        """Return the parameters whose effective value differs from the requested value."""
         differing_names = (line.partition(":")[0] for line in self.differences)
         return tuple(n for n in differing_names if n in self.effective and n in self.settings)
 
@@ -163,6 +166,17 @@ class Trial:
         return self.is_fault or (self.peak is not None and self.peak.is_load_limited)
 
 
+@dataclass(frozen=True)
+class StudyPause:
+    """A pause of more than ``MAX_PAIR_PAUSE_SECONDS`` before a session, after trial ``after_trial``.
+
+    ``bed`` is the test bed that paused, or ``None`` if the whole study paused.
+    """
+
+    after_trial: int
+    bed: str | None = None
+
+
 def _convert_effective_value(requested_value: Value, effective_value: Value) -> Value:
     """Return an effective value in the parameter's type: software may print 5 as 5.0."""
     if (
@@ -197,6 +211,7 @@ class State:
     - ``exclusion_reasons``: the reason for each bed that is inactive in this session.
     - ``is_shared``: the study is in a shared database.
     - ``missed_seconds``: the seconds of study time that each bed missed before it joined or resumed.
+    - ``pauses``: the long pauses between sessions.
     """
 
     trials: tuple[Trial, ...] = ()
@@ -227,6 +242,7 @@ class State:
     exclusion_reasons: Mapping[str, str] = field(default_factory=dict)
     is_shared: bool = False
     missed_seconds: Mapping[str, float] = field(default_factory=dict)
+    pauses: tuple[StudyPause, ...] = ()
 
     @property
     def elapsed_seconds(self) -> float:
@@ -306,7 +322,7 @@ class State:
         return (*self.list_finished_trials(*phases), *self.list_running_trials(*phases))
 
     def get_bed_offset(self, bed: str | None) -> BedOffset:
-        """Return the estimated difference between a test bed and an average one."""
+        """Return the estimated difference between a test bed and an average test bed."""
         return self.offsets.get(bed or "", NO_OFFSET)
 
     def normalize_peak(self, trial: Trial) -> Estimate:
@@ -364,7 +380,8 @@ class State:
         return sum(trial.peak is not None for trial in self.trials)
 
     def list_counted_trials(self, *, include_running: bool = False) -> tuple[Trial, ...]:
-        """Return the finished trials that count towards the budget, optionally with the running ones.
+        """Return the finished trials that count towards the budget, optionally including the running
+        trials.
 
         The baseline counts once, even if several test beds measure it, or if a test bed repeats the
         measurement.
@@ -540,6 +557,7 @@ def _apply_session(record: records.SessionStart, draft: _StateDraft) -> None:
     beds = draft.own_beds()
     beds.update(active_beds)
     _check_name_count(beds, "test beds")
+    _add_long_pause(draft, record.at, None)
     _set_missed_seconds(draft, active_beds)
     draft.set(exclusion_reasons={bed: LEFT_OUT_REASON for bed in beds if bed not in active_beds})
 
@@ -548,11 +566,28 @@ def _apply_session(record: records.SessionStart, draft: _StateDraft) -> None:
 def _apply_bed_join(record: records.BedJoined, draft: _StateDraft) -> None:
     """Add a test bed, or let it join again."""
     bed = record.bed
+    _add_long_pause(draft, record.at, bed)
     _set_missed_seconds(draft, (bed,))
     draft.own_mapping("exclusion_reasons").pop(bed, None)
     beds = draft.own_beds()
     beds[bed] = None
     _check_name_count(beds, "test beds")
+
+
+def _add_long_pause(draft: _StateDraft, session_start: str | None, bed: str | None) -> None:
+    """Add a pause of a test bed, or of the whole study, if a session starts long after the last trial."""
+    trials = [trial for trial in draft.read("trials") if bed in (None, trial.bed)]
+    latest_time = max((trial.ended_at or trial.started_at for trial in trials), default="")
+    if _compute_seconds_between(latest_time, session_start or "") > MAX_PAIR_PAUSE_SECONDS:
+        draft.own_list("pauses").append(StudyPause(trials[-1].number, bed))
+
+
+def _compute_seconds_between(earlier_time: str, later_time: str) -> float:
+    """Return the seconds between two recorded times; 0 if one of the times is not recorded."""
+    with suppress(ValueError, TypeError):
+        elapsed_time = datetime.fromisoformat(later_time) - datetime.fromisoformat(earlier_time)
+        return elapsed_time.total_seconds()
+    return 0.0
 
 
 def _set_missed_seconds(draft: _StateDraft, beds: Iterable[str]) -> None:

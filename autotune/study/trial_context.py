@@ -156,16 +156,6 @@ def check_can_keep(
     raise UsageError(f"{refusal}: {reason}", hint=fix)
 
 
-def check_can_search(environment: Environment) -> None:
-    """Raise AutotuneError if no parameter can vary, so that a study would compare nothing."""
-    if not environment.space.tunable_dimensions:
-        raise AutotuneError(
-            "nothing to tune: every parameter is fixed or excluded",
-            hint="give a parameter a range in `parameters:`; `autotune measure TARGET` measures the "
-            "baseline alone",
-        )
-
-
 def begin_study(
     environment: Environment, context: TrialContext, directory: Path, purpose: str = ""
 ) -> None:

@@ -12,23 +12,53 @@ from graphlib import CycleError, TopologicalSorter
 
 from autotune.secret_detection import find_secrets
 from autotune.target.beds import ALL_BEDS, BED_PLACEHOLDER, build_bed_target
-from autotune.target.messages import format_value, is_same_value, suggest_name
+from autotune.target.messages import (
+    format_value,
+    is_same_value,
+    suggest_choice,
+    suggest_list,
+    suggest_name,
+)
 from autotune.target.model import (
     MIN_TIMEOUT_LIMITS,
     REQUIRED_STACK_KEYS,
+    Host,
     Load,
     ParameterRule,
+    Scalar,
     Target,
 )
 from autotune.target.parameter_rule import WILDCARD
-from autotune.target.quantities import format_duration, format_fraction, format_rate
+from autotune.target.quantities import (
+    format_duration,
+    format_fraction,
+    format_rate,
+    parse_magnitude,
+)
 from autotune.target.yaml_document import Location
 
 # Keys that are valid only for a stack, and keys that are valid only for a command.
 STACK_KEYS = (*REQUIRED_STACK_KEYS, "ssh", "project", "load", "data", "simulated", "replace", "services",
          "beds")  # fmt: skip
 COMMAND_KEYS = ("maximize", "minimize", "unit", "timeout")
-REQUEST_LIST_KEYS = ("uris", "sessions", "requests", "script")  # keys that can replace `path`
+_STACK_GOAL_HINT = "remove it: autotune searches the highest load within `slo:`"
+COMMAND_KEY_HINTS = {
+    "maximize": _STACK_GOAL_HINT,
+    "minimize": _STACK_GOAL_HINT,
+    "unit": "remove it: the load of a stack is in requests/s",
+    "timeout": "`load: {timeout: 2s}` limits a request",
+}
+# Keys that can replace `path`, and the content of their files
+REQUEST_LIST_KEYS = {
+    "uris": "a file of paths",
+    "sessions": "a file of httperf sessions",
+    "requests": "a file of weighted requests",
+    "script": "a script for k6",
+}
+REQUEST_FILE_HINTS = {
+    "requests": "the file of `requests` contains methods and bodies, and needs `generator`",
+    "script": "the script sends its own requests with k6",
+}
 DECLARATION_KEYS = ("when", "unit", "meaning")
 REQUIRED_KEY_EXAMPLES = {
     "slo": "slo: {p99: 50ms, errors: 0.1%}",
@@ -70,7 +100,11 @@ def _check_load(target: Target) -> Iterator[TargetMistake]:
     yield from _check_request(load)
     yield from _check_command_secrets(("load", "command"), load.command)
     if load.command and "generator" in load.model_fields_set:
-        yield TargetMistake(("load", "command"), "`generator` and `command` cannot be combined")
+        yield TargetMistake(
+            ("load", "command"),
+            "`generator` and `command` cannot be combined",
+            "remove `generator` to use your own program, or remove `command`",
+        )
     for key, needed_generator in (("uris", "httperf"), ("sessions", "httperf"), ("script", "k6")):
         if getattr(load, key) is not None and (load.command or load.generator != needed_generator):
             yield TargetMistake(
@@ -90,17 +124,27 @@ def _check_load(target: Target) -> Iterator[TargetMistake]:
             f"`today` exceeds `max_rate` ({format_rate(load.max_rate)})",
             "raise `max_rate`, or lower `today`",
         )
+    yield from _check_request_files(load)
+
+
+def _check_request_files(load: Load) -> Iterator[TargetMistake]:
+    """Yield keys that cannot be combined with a file of requests."""
     request_list_keys = [key for key in REQUEST_LIST_KEYS if getattr(load, key) is not None]
     if len(request_list_keys) > 1:
+        first_key, second_key = request_list_keys[:2]
         yield TargetMistake(
-            ("load", request_list_keys[1]),
-            f"`{request_list_keys[0]}` and `{request_list_keys[1]}` cannot be combined",
+            ("load", second_key),
+            f"`{first_key}` and `{second_key}` cannot be combined",
+            f"remove one: `{first_key}` is {REQUEST_LIST_KEYS[first_key]}, and `{second_key}` is "
+            f"{REQUEST_LIST_KEYS[second_key]}",
         )
     for request_key in ("requests", "script"):
         for key in ("command", "method", "body"):
             if getattr(load, request_key) is not None and key in load.model_fields_set:
                 yield TargetMistake(
-                    ("load", key), f"`{key}` and `{request_key}` cannot be combined"
+                    ("load", key),
+                    f"`{key}` and `{request_key}` cannot be combined",
+                    f"remove `{key}`: {REQUEST_FILE_HINTS[request_key]}",
                 )
 
 
@@ -166,10 +210,15 @@ def _check_tls(load: Load) -> Iterator[TargetMistake]:
         for key in ("insecure", "ca", "http"):
             if key in load.model_fields_set and getattr(load, key) not in (False, "1.1"):
                 yield TargetMistake(
-                    ("load", key), f"{key}: needs an https URL", "load: {url: https://…}"
+                    ("load", key),
+                    f"{key}: needs an https URL",
+                    f"`load: {{url: https://…, {key}: …}}`, or remove `{key}`",
                 )
     if load.insecure and load.ca:
-        yield TargetMistake(("load", "insecure"), "`insecure` and `ca` cannot be combined")
+        hint = (
+            "remove `insecure` to check the certificate with `ca`, or remove `ca` to skip the check"
+        )
+        yield TargetMistake(("load", "insecure"), "`insecure` and `ca` cannot be combined", hint)
 
 
 def is_secret_header_name(name: str) -> bool:
@@ -219,7 +268,8 @@ def _check_bed_hosts(target: Target) -> Iterator[TargetMistake]:
                 )
         if target.simulated is None and bed.simulated is not None:
             message = "`simulated:` of a bed needs `simulated:` in the target"
-            yield TargetMistake(("beds", bed_name, "simulated"), message)
+            hint = "add `simulated: {}` at the top level, or remove it here"
+            yield TargetMistake(("beds", bed_name, "simulated"), message, hint)
         for host in target.hosts if target.simulated is None else ():
             address = build_bed_target(target, bed_name).hosts[host].address
             owner = bed_by_address.setdefault(address, bed_name)
@@ -239,7 +289,9 @@ def _check_tier_links(target: Target) -> Iterator[TargetMistake]:
         other_tiers = {other: target.tiers[other] for other in target.tiers if other != tier_name}
         if tier_name in (tier.forwards_to, *tier.uses):
             key = "forwards_to" if tier.forwards_to == tier_name else "uses"
-            yield TargetMistake((*location, key), f"tier {tier_name!r} cannot depend on itself")
+            message = f"tier {tier_name!r} cannot depend on itself"
+            hint = f"remove `{key}:`, or name another tier"
+            yield TargetMistake((*location, key), message, hint)
             continue
         if tier.forwards_to is not None and tier.forwards_to not in other_tiers:
             message = f"unknown tier {tier.forwards_to!r}"
@@ -258,14 +310,32 @@ def _check_names_exist(
     for index, name in enumerate(names):
         if name not in existing_names:
             message = f"unknown {noun} {name!r}"
-            yield TargetMistake((*location, index), message, suggest_name(name, existing_names))
+            hint = (
+                suggest_list(name, existing_names)
+                or (_find_address_hint(name, existing_names) if noun == "host" else None)
+                or suggest_name(name, existing_names)
+            )
+            yield TargetMistake((*location, index), message, hint)
     yield from _check_duplicates(location, names)
+
+
+def _find_address_hint(name: str, hosts: Mapping[str, object]) -> str | None:
+    """Return the hint for an address in place of the name of a host."""
+    for host_name, host in hosts.items():
+        if isinstance(host, Host) and host.address == name:
+            return f"write {host_name!r}, the name of the host with this address"
+    if name in ("localhost", "127.0.0.1", "::1"):
+        return "declare this machine: `hosts: {here: {transport: local}}`, and write `here`"
+    if re.fullmatch(r"[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+", name):
+        return f"declare the host: `hosts: {{NAME: {{address: {name}}}}}`, and write NAME here"
+    return None
 
 
 def _check_duplicates(location: tuple[str, ...], names: tuple[str, ...]) -> Iterator[TargetMistake]:
     for index, name in enumerate(names):
         if name in names[:index]:
-            yield TargetMistake((*location, index), f"{name!r} is listed twice")
+            message = f"{name!r} is listed twice"
+            yield TargetMistake((*location, index), message, "remove one of them")
 
 
 def _check_local_caches(target: Target) -> Iterator[TargetMistake]:
@@ -288,10 +358,19 @@ def _list_cycles(target: Target) -> Iterator[TargetMistake]:
         for name, tier in target.tiers.items()
     }
     if cycle := _find_cycle(needed_tiers):
-        first_tier = cycle[0]
-        link_key = "forwards_to" if target.tiers[first_tier].forwards_to == cycle[1] else "uses"
+        # Tiers are usually listed from the entry to the store, so the last link is probably wrong.
+        *_, last_tier, first_tier = cycle
         message = f"dependency cycle between tiers: {' → '.join(cycle)}"
-        yield TargetMistake(("tiers", first_tier, link_key), message)
+        hint = f"remove one of these links, such as {last_tier} → {first_tier}"
+        yield TargetMistake(_find_link(target, last_tier, first_tier), message, hint)
+
+
+def _find_link(target: Target, tier_name: str, other_tier: str) -> Location:
+    """Return the location at which a tier names another tier that it needs."""
+    tier = target.tiers[tier_name]
+    if tier.forwards_to == other_tier:
+        return ("tiers", tier_name, "forwards_to")
+    return ("tiers", tier_name, "uses", tier.uses.index(other_tier))
 
 
 def _find_cycle(graph: Mapping[str, Iterable[str]]) -> list[str]:
@@ -347,7 +426,7 @@ def _check_objective(target: Target) -> Iterator[TargetMistake]:
 def _check_stack_keys(target: Target) -> Iterator[TargetMistake]:
     for key in COMMAND_KEYS:
         if key in target.model_fields_set:
-            yield TargetMistake((key,), f"`{key}:` needs `command:`")
+            yield TargetMistake((key,), f"`{key}:` needs `command:`", COMMAND_KEY_HINTS[key])
     for parameter_name, rule in target.parameters.items():
         for key in DECLARATION_KEYS:
             if getattr(rule, key) is not None:
@@ -370,12 +449,15 @@ def _check_command_keys(target: Target) -> Iterator[TargetMistake]:
     for key in STACK_KEYS:
         if key in target.model_fields_set:
             message = f"`{key}:` and `command:` cannot be combined"
-            yield TargetMistake((key,), message, "remove it")
+            hint = "remove it to tune the command, or remove `command:` to tune a stack"
+            yield TargetMistake((key,), message, hint)
     if not isinstance(target.tune, str):
         message = "`tune:` lists parameters of tiers, and a command has none"
         yield TargetMistake(("tune",), message, "remove it, and set `fixed:` for other parameters")
     if target.maximize and target.minimize:
-        yield TargetMistake(("minimize",), "`maximize` and `minimize` cannot be combined")
+        message = "`maximize` and `minimize` cannot be combined"
+        hint = "remove one of them"
+        yield TargetMistake(("minimize",), message, hint)
     if not (target.maximize or target.minimize):
         message = "a command needs `maximize` or `minimize`"
         yield TargetMistake(("command",), message, "such as `maximize: throughput`")
@@ -392,8 +474,10 @@ def _check_command_keys(target: Target) -> Iterator[TargetMistake]:
         for parameter_name, condition_names in conditions_by_parameter.items()
     }
     if cycle := _find_cycle(graph):
+        *_, last_name, first_name = cycle
         message = f"condition cycle: {' → '.join(cycle)}"
-        yield TargetMistake(("parameters", cycle[0], "when"), message)
+        hint = f"remove one of these conditions, such as {first_name} in `when:` of {last_name}"
+        yield TargetMistake(("parameters", last_name, "when", first_name), message, hint)
 
 
 def _check_declared_parameter(
@@ -408,7 +492,7 @@ def _check_declared_parameter(
         )
     elif rule.range is None and rule.choices is None and rule.fixed is None:
         message = f"{parameter_name} needs `range`, `choices` or `fixed`"
-        yield TargetMistake(location, message)
+        yield TargetMistake(location, message, "such as `{range: [1, 16], default: 4}`")
     other_parameters = {
         condition_name: target.parameters[condition_name]
         for condition_name in target.parameters
@@ -422,7 +506,24 @@ def _check_declared_parameter(
             )
             continue
         for value in condition_values:
-            choices = other_parameters[condition_name].choices
-            if choices is not None and not any(is_same_value(value, choice) for choice in choices):
+            if value_hint := _find_condition_hint(other_parameters[condition_name], value):
                 message = f"{condition_name} cannot be {format_value(value)}"
-                yield TargetMistake((*location, "when", condition_name), message)
+                yield TargetMistake((*location, "when", condition_name), message, value_hint)
+
+
+def _find_condition_hint(rule: ParameterRule, value: Scalar) -> str | None:
+    """Return the hint for a condition on a value that the parameter cannot have, or else ``None``."""
+    if rule.choices is not None:
+        is_choice = any(is_same_value(value, choice) for choice in rule.choices)
+        return None if is_choice else suggest_choice(value, rule.choices)
+    if rule.range is None:
+        return None
+    bounds = [parse_magnitude(bound) for bound in rule.range]
+    magnitude = parse_magnitude(value)
+    if magnitude is None:
+        return f"write a number from {rule.range[0]} to {rule.range[1]}"
+    kinds = {bound[0] for bound in bounds if bound}
+    amounts = [bound[1] for bound in bounds if bound]
+    if kinds != {magnitude[0]} or amounts[0] <= magnitude[1] <= amounts[-1]:
+        return None
+    return f"its range is from {rule.range[0]} to {rule.range[1]}"

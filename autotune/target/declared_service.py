@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -11,22 +12,25 @@ from pydantic import AfterValidator, Field, model_validator
 
 from autotune.target.field_types import (
     FILE_PATTERN,
+    MODE_PATTERN,
     PARAMETER_PATTERN,
     TEXT_PATTERN,
     TIER_PATTERN,
     UNIT_PATTERN,
     CommandArgument,
+    HintedError,
     Port,
     Scalar,
     StrictBoolean,
     TargetModel,
     Text,
     TextList,
+    error_at,
     error_at_key,
 )
-from autotune.target.messages import format_value, is_same_value
+from autotune.target.messages import format_value, is_same_value, suggest_choice, suggest_name
 from autotune.target.parameter_rule import ConditionValues
-from autotune.target.quantities import convert_to_unit
+from autotune.target.quantities import convert_to_unit, parse_magnitude
 
 # Relative to the user's configuration directory.
 USER_SERVICES_DIRECTORY = Path("autotune") / "services"
@@ -38,11 +42,12 @@ def _validate_pattern(pattern_text: str) -> str:
     try:
         group_count = re.compile(pattern_text, re.MULTILINE).groups
     except re.error as error:
-        raise ValueError(
-            f"{format_value(pattern_text)} is not a regular expression: {error}"
-        ) from None
+        message = f"{format_value(pattern_text)} is not a regular expression: {error}"
+        raise HintedError(message, "such as '^threads: ([0-9]+)$'") from None
     if group_count != 1:
-        raise ValueError(f"{format_value(pattern_text)} needs exactly one group, not {group_count}")
+        message = f"{format_value(pattern_text)} needs exactly one group, not {group_count}"
+        hint = "put parentheses around the value, such as '^threads: ([0-9]+)$', and use (?:…) elsewhere"
+        raise HintedError(message, hint)
     return pattern_text
 
 
@@ -62,7 +67,7 @@ class ServiceFile(TargetModel):
     """Complete file, as a Jinja2 template that uses the parameters."""
     template: Text | None = None
     """Name of a template in the tier's `templates:` directory, instead of `text`."""
-    mode: Annotated[str, Field(pattern=r"^0[0-7]{3}$")] = "0644"
+    mode: Annotated[str, Field(pattern=MODE_PATTERN)] = "0644"
     """File mode in octal, in quotes."""
 
 
@@ -72,7 +77,7 @@ class ServiceParameter(TargetModel):
     meaning: Text
     """Meaning, for reports."""
     default: Scalar
-    """Default value of the software. It is the baseline if the files do not set the parameter."""
+    """Default value of the software, and the baseline if the files do not set the parameter."""
     range: tuple[Scalar, Scalar] | None = None
     """Lowest and highest value. Both may use values of the host: `2 * cpus`."""
     choices: Annotated[tuple[Scalar, ...], Field(min_length=2)] | None = None
@@ -110,16 +115,22 @@ class ServiceParameter(TargetModel):
     @model_validator(mode="after")
     def _check_values(self) -> ServiceParameter:
         if (self.range is None) == (self.choices is None):
-            raise ValueError("needs either `range` or `choices`")
+            hint = "`range: [LOWEST, HIGHEST]` for numbers, or `choices: [VALUE, …]` for words"
+            raise HintedError("needs either `range` or `choices`", hint)
         if self.choices and not any(is_same_value(self.default, choice) for choice in self.choices):
-            raise error_at_key("default", f"{format_value(self.default)} is not among the choices")
+            message = f"{format_value(self.default)} is not among the choices"
+            raise error_at_key("default", message, suggest_choice(self.default, self.choices))
         if self.choices is None and isinstance(self.default, bool):
-            raise error_at_key("default", f"{format_value(self.default)} is not a number")
-        if self.directive is not None and self.directive.count("{}") != 1:
+            message = f"{format_value(self.default)} is not a number"
             raise error_at_key(
-                "directive",
-                f"{format_value(self.directive)} must contain `{{}}` once, in place of the value",
+                "default", message, "`choices: [true, false]` lists values of a switch"
             )
+        self._check_bounds()
+        if self.directive is not None and self.directive.count("{}") != 1:
+            message = (
+                f"{format_value(self.directive)} must contain `{{}}` once, in place of the value"
+            )
+            raise error_at_key("directive", message, "such as `directive: keep-alive = {}`")
         for key in ("default", "recommended", "range", "safe"):
             for value in _as_tuple(getattr(self, key)):
                 try:
@@ -127,6 +138,24 @@ class ServiceParameter(TargetModel):
                 except ValueError as error:
                     raise error_at_key(key, str(error)) from None
         return self
+
+    def _check_bounds(self) -> None:
+        """Raise an error for a range whose numbers are out of order, or a default outside of them.
+
+        Bounds that depend on the host are not checked.
+        """
+        if self.range is None:
+            return
+        lowest, highest = self.range
+        low, high, default = (parse_magnitude(v) for v in (lowest, highest, self.default))
+        if low and high and low[0] == high[0] and low[1] >= high[1]:
+            hint = f"write the lower value first: `range: [{highest}, {lowest}]`"
+            raise error_at_key("range", f"the range from {lowest} to {highest} is empty", hint)
+        is_low = default and low and default[0] == low[0] and default[1] < low[1]
+        is_high = default and high and default[0] == high[0] and default[1] > high[1]
+        if is_low or is_high:
+            message = f"{self.default} is outside the range from {lowest} to {highest}"
+            raise error_at_key("default", message, "widen the range to the default")
 
 
 def _as_tuple(value: object) -> tuple[object, ...]:
@@ -211,23 +240,39 @@ class ServiceSpec(TargetModel):
 
     @model_validator(mode="after")
     def _check_references(self) -> ServiceSpec:
-        referenced_names = {
-            parameter_name for answers in self.read for parameter_name in answers.values
-        }
-        referenced_names |= {
-            word.rstrip("+-") for parameter_names in self.helps.values() for word in parameter_names
-        }
-        referenced_names |= {
-            condition_name for p in self.parameters.values() for condition_name in p.when
-        }
-        if unknown_names := sorted(referenced_names - {*self.parameters}):
-            raise error_at_key("parameters", f"unknown parameter {unknown_names[0]!r}")
+        for location, name in self._iterate_references():
+            if name not in self.parameters:
+                message = f"unknown parameter {name!r}"
+                raise error_at(location, message, suggest_name(name, self.parameters))
         for parameter_name, parameter in self.parameters.items():
             if parameter.file is not None and parameter.file not in self.files:
-                raise error_at_key(
-                    "files", f"{parameter_name}: {parameter.file} is not among the `files:`"
-                )
+                location = ("parameters", parameter_name, "file")
+                message = f"{parameter.file} is not among the `files:`"
+                raise error_at(location, message, suggest_name(parameter.file, self.files))
+            self._check_conditions(parameter_name, parameter)
         return self
+
+    def _iterate_references(self) -> Iterator[tuple[tuple[str | int, ...], str]]:
+        """Yield the names of parameters in other keys, each with its location."""
+        for index, answers in enumerate(self.read):
+            yield from ((("read", index, "values", name), name) for name in answers.values)
+        for resource, words in self.helps.items():
+            for index, word in enumerate(words):
+                yield ("helps", resource, index), word.rstrip("+-")
+        for name, parameter in self.parameters.items():
+            yield from ((("parameters", name, "when", other), other) for other in parameter.when)
+
+    def _check_conditions(self, parameter_name: str, parameter: ServiceParameter) -> None:
+        """Raise an error for a condition on a value that the other parameter cannot have."""
+        for other_name, values in parameter.when.items():
+            choices = self.parameters[other_name].choices
+            for value in values if choices else ():
+                if not any(is_same_value(value, choice) for choice in choices or ()):
+                    raise error_at(
+                        ("parameters", parameter_name, "when", other_name),
+                        f"{other_name} cannot be {format_value(value)}",
+                        suggest_choice(value, choices or ()),
+                    )
 
 
 ServiceSpecs = Annotated[

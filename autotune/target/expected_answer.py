@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 from autotune.target.field_types import (
     HEADER_PATTERN,
     Bytes,
+    HintedError,
     PositiveValidator,
     TargetModel,
     Text,
@@ -41,7 +42,9 @@ class Expect(TargetModel):
     )
     """Headers, each with text that its value must contain. Case does not matter."""
     body: TextList = ()
-    """String, or a list of strings, that the body must contain. Reference responses are not used then."""
+    """String, or a list of strings, that the body must contain. If set, responses are not compared with
+    reference responses.
+    """
     not_body: TextList = ()
     """String, or a list of strings, that the body must not contain."""
     min_bytes: Annotated[Bytes, PositiveValidator] | None = None
@@ -50,7 +53,8 @@ class Expect(TargetModel):
     @model_validator(mode="after")
     def _require_any_key(self) -> Expect:
         if not (self.status or self.header or self.body or self.not_body or self.min_bytes):
-            raise ValueError("expect: needs `status`, `header`, `body`, `not_body` or `min_bytes`")
+            message = "expect: needs `status`, `header`, `body`, `not_body` or `min_bytes`"
+            raise HintedError(message, "such as `expect: {status: 200, body: Shop}`")
         return self
 
     @property

@@ -53,6 +53,7 @@ COMPOSE_FILE_PATTERN = r"^(/\.?[A-Za-z0-9_@+][A-Za-z0-9_.@+-]*)+$"
 COMPOSE_NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
 UNIT_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.@:-]*\.service$"
 PARAMETER_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,62}$"
+MODE_PATTERN = r"^0[0-7]{3}$"
 
 # Descriptions of the patterns, for messages.
 PATTERN_DESCRIPTIONS = {
@@ -71,7 +72,16 @@ PATTERN_DESCRIPTIONS = {
     COMPOSE_NAME_PATTERN: "a name in a Compose project: letters, digits, '_', '.' and '-'",
     UNIT_PATTERN: "the name of a unit, such as shop.service",
     PARAMETER_PATTERN: "a parameter's name: letters, digits and '_', starting with a letter",
+    MODE_PATTERN: "a file mode: four octal digits in quotes, such as '0644'",
 }
+
+
+class HintedError(ValueError):
+    """An invalid value, with a hint about the fix."""
+
+    def __init__(self, message: str, hint: str | None) -> None:
+        super().__init__(message)
+        self.hint = hint
 
 
 class TargetModel(BaseModel):
@@ -94,7 +104,8 @@ def _validate_scalar(value: object) -> bool | int | float | str:
         raise ValueError(f"{format_value(value)} is not {PATTERN_DESCRIPTIONS[TEXT_PATTERN]}")
     if isinstance(value, bool | int | float | str):
         return value
-    raise ValueError(f"must be one number, word or true/false, not {format_value(value)}")
+    message = f"must be one number, word or true/false, not {format_value(value)}"
+    raise HintedError(message, "write one value; `choices: [VALUE, …]` lists several values")
 
 
 # Strict types, because pydantic would otherwise accept `true` as 1 and '2' as 2.
@@ -122,12 +133,17 @@ NonEmptyTextList = Annotated[
 ]
 
 
-def error_at_key(key: str, message: str, value: object = None) -> ValidationError:
+def error_at_key(key: str, message: str, hint: str | None = None) -> ValidationError:
     """Return an error at a key of the mapping that is being validated."""
+    return error_at((key,), message, hint)
+
+
+def error_at(location: tuple[str | int, ...], message: str, hint: str | None) -> ValidationError:
+    """Return an error at a location in the mapping that is being validated."""
     error_details = InitErrorDetails(
-        type=PydanticCustomError("finding", "{message}", {"message": message}),
-        loc=(key,),
-        input=value,
+        type=PydanticCustomError("finding", "{message}", {"message": message, "hint": hint}),
+        loc=location,
+        input=None,
     )
     return ValidationError.from_exception_data("target", [error_details])
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import re
+from collections.abc import Collection, Iterable
 from itertools import islice
 
 MAX_VALUE_LENGTH = 40
@@ -48,6 +49,29 @@ def find_nearest_name(name: str, names: Iterable[str]) -> str | None:
     names_by_case = {n.casefold(): n for n in islice(compared_names, MAX_COMPARED_NAMES)}
     close_names = difflib.get_close_matches(name.casefold(), names_by_case, n=1, cutoff=0.6)
     return names_by_case[close_names[0]] if close_names else None
+
+
+def suggest_choice(value: object, choices: Iterable[object]) -> str:
+    """Return the hint for a value that is not among the choices of a parameter: the nearest choice,
+    and the list of choices.
+    """
+    choices = tuple(dict.fromkeys(choices))
+    same_text = (c for c in choices if str(c).casefold() == str(value).casefold())
+    nearest_choice = next(
+        same_text, find_nearest_name(str(value), (c for c in choices if isinstance(c, str)))
+    )
+    listed_choices = ", ".join(map(format_value, choices[:MAX_LISTED_NAMES]))
+    more_text = ", …" if len(choices) > MAX_LISTED_NAMES else ""
+    choices_text = f"it must be one of: {listed_choices}{more_text}"
+    if nearest_choice is None:
+        return choices_text
+    return f"did you mean {format_value(nearest_choice)}? {choices_text}"
+
+
+def suggest_list(text: str, names: Collection[str]) -> str | None:
+    """Return the hint for several known names in one text, such as `web1, web2`, or ``None``."""
+    words = re.split(r"[,;\s]+", text.strip())
+    return f"write `[{', '.join(words)}]`" if words[1:] and all(w in names for w in words) else None
 
 
 def suggest_name(name: str, names: Iterable[str]) -> str:

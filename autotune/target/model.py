@@ -47,6 +47,7 @@ from autotune.target.field_types import (
     CommandArgument,
     FiniteNumber,
     Fraction,
+    HintedError,
     NonEmptyTextList,
     Port,
     PositiveValidator,
@@ -111,13 +112,14 @@ class Host(TargetModel):
     def _require_address(self) -> Host:
         # Otherwise, a host without an address would silently be this machine.
         if self.transport != "local" and "address" not in self.model_fields_set:
-            raise ValueError("'address' is missing; only a host with `transport: local` needs none")
+            raise HintedError(
+                "'address' is missing; only a host with `transport: local` needs none",
+                "such as `address: web1.example.org`",
+            )
         host_part, _, port_part = self.address.rpartition(":")
         if port_part.isdigit() and host_part and ":" not in host_part:
-            raise error_at_key(
-                "address",
-                f"address: contains a port; write `address: {host_part}, port: {port_part}`",
-            )
+            hint = f"write `address: {host_part}, port: {port_part}`"
+            raise error_at_key("address", "the address contains a port", hint)
         _check_ip_address("address", self.address)
         return self
 
@@ -200,16 +202,27 @@ def _parse_tuning(value: object) -> object:
     if value in ("core", "all"):
         return value
     if not isinstance(value, list | tuple):
-        brackets_hint = f"; write `[{value}]`" if isinstance(value, str) else ""
-        raise ValueError(  # noqa: TRY004  # pydantic collects ValueErrors
-            f"must be `core`, `all` or a list, not {format_value(value)}{brackets_hint}"
+        raise HintedError(
+            f"must be `core`, `all` or a list, not {format_value(value)}", _suggest_tuning(value)
         )
     if not value:
         raise ValueError("must not be empty; write `core` for the usual parameters")
     for pattern in value:
         if not isinstance(pattern, str):
-            raise ValueError(f"{format_value(pattern)} is not the name of a parameter")  # noqa: TRY004  # pydantic collects ValueErrors
+            raise HintedError(
+                f"{format_value(pattern)} is not the name of a parameter",
+                "list tiers, services or parameters, such as `tune: [web.php_fpm]`",
+            )
     return tuple(value)
+
+
+def _suggest_tuning(value: object) -> str:
+    """Return the hint for a value of `tune:` that is neither a word nor a list."""
+    if not isinstance(value, str):
+        return "such as `tune: [web.php_fpm, lb]`"
+    if value.lower() in ("everything", "full", "any", "*"):
+        return "write `tune: all`"
+    return f"write `[{value}]`"
 
 
 def _refuse_nothing(value: object) -> object:
@@ -239,7 +252,7 @@ class Project(TargetModel):
 
 
 class Load(TargetModel):
-    """Load to send. It goes only to the hosts of the entry tier, or to `vip`."""
+    """Load to send. Load goes only to the hosts of the entry tier, or to `vip`."""
 
     generator: Text = "httperf"
     """Program that generates the load."""
@@ -392,19 +405,27 @@ _PERCENTILE_PATTERN = r"p[0-9]{1,2}(\.[0-9]+)?"
 MAX_LATENCY_LIMIT = "10m"  # larger values are mistakes, such as 50m (minutes) instead of 50ms
 
 
+def _suggest_slo(value: object) -> str:
+    """Return an objective with the percentile and limit in text such as `p95 < 200 ms`."""
+    words = re.sub(r"[<=:,()]+", " ", value).split() if isinstance(value, str) else []
+    percentile = next((w for w in words if re.fullmatch(_PERCENTILE_PATTERN, w)), "p99")
+    limit = re.search(r"([0-9.]+) ?(ms|s)\b", " ".join(words))
+    return f"{{{percentile}: {''.join(limit.groups()) if limit else '50ms'}}}"
+
+
 class SloSpec(TargetModel):
     """Latency limit at one percentile, such as p95 or p99.9, and the error limit."""
 
     quantile: float
     limit: Seconds
     errors: Fraction = 0.001
-    """Largest fraction of requests that may fail. It must not exceed the fraction that may be late."""
+    """Largest fraction of requests that may fail, at most the fraction that may be late."""
 
     @model_validator(mode="before")
     @classmethod
     def _parse_percentile_key(cls, value: Any) -> Any:
         if not isinstance(value, dict):
-            raise ValueError("name one percentile and its limit, such as `{p99: 50ms}`")  # noqa: TRY004  # pydantic collects ValueErrors
+            raise ValueError(f"name one percentile and its limit, such as `{_suggest_slo(value)}`")  # noqa: TRY004  # pydantic collects ValueErrors
         percentiles = [key for key in value if re.fullmatch(f"{_PERCENTILE_PATTERN}|p100", key)]
         for key in value:
             if key not in percentiles and key != "errors":
@@ -413,26 +434,27 @@ class SloSpec(TargetModel):
             raise ValueError("name one percentile and its limit, such as `p99: 50ms`")
         percentile_key, *further_percentiles = percentiles
         if further_percentiles:
-            raise error_at_key(
-                further_percentiles[0],
-                f"only one percentile is allowed, and {percentile_key} is already given",
-            )
+            message = f"only one percentile is allowed, and {percentile_key} is already given"
+            hint = f"remove {percentile_key} or {further_percentiles[0]}"
+            raise error_at_key(further_percentiles[0], message, hint)
         percent = Decimal(percentile_key[1:])
         quantile = float(percent / 100)
         if not 0.5 <= quantile < 1:
-            raise error_at_key(percentile_key, "the percentile must be at least p50 and below p100")
+            message = "the percentile must be at least p50 and below p100"
+            raise error_at_key(percentile_key, message, "such as p95, p99 or p99.9")
         try:
             limit_seconds = parse_duration(value[percentile_key])
         except ValueError as error:
             raise error_at_key(percentile_key, f"{percentile_key}: {error}") from None
         if limit_seconds <= 0:
-            raise error_at_key(percentile_key, f"{percentile_key}: the limit must be above 0")
+            message = f"{percentile_key}: the limit must be above 0"
+            raise error_at_key(percentile_key, message, f"such as `{percentile_key}: 50ms`")
         if limit_seconds > parse_duration(MAX_LATENCY_LIMIT):
-            raise error_at_key(
-                percentile_key,
+            message = (
                 f"{percentile_key}: must be at most {MAX_LATENCY_LIMIT} (minutes), not "
-                f"{value[percentile_key]}",
+                f"{value[percentile_key]}"
             )
+            raise error_at_key(percentile_key, message, "`ms` are milliseconds: `50ms`")
         # Failed requests also count as late, so the fraction that may fail cannot exceed the fraction
         # that may be late.
         error_share = value.get("errors", f"{min(Decimal('0.1'), 100 - percent)}%")

@@ -4,19 +4,32 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from autotune.target.corrections import correct_number
 from autotune.target.field_types import (
+    HintedError,
     Scalar,
     StrictBoolean,
     TargetModel,
     Text,
+    error_at,
     error_at_key,
     wrap_in_list,
 )
-from autotune.target.messages import format_value, is_same_value
+from autotune.target.messages import format_value, is_same_value, suggest_choice
 from autotune.target.quantities import parse_magnitude
 
+# The use of each key of a rule, for hints.
+KEY_USES = {
+    "range": "`range` searches between two numbers",
+    "choices": "`choices` lists values to try",
+    "fixed": "`fixed` sets one value in all trials",
+    "derive": "`derive` computes the value from other parameters",
+    "drop": "`drop` keeps the baseline value",
+    "default": "`default` is the baseline of a searched parameter",
+    "log": "`log` is the scale of a range",
+}
 WILDCARD = "*"  # stands for any text in the name of a rule; see `parameter_selection`
 
 
@@ -57,9 +70,9 @@ class ParameterRule(TargetModel):
     derive: Annotated[str, Field(min_length=1)] | None = None
     """Expression that computes the value: `ServerLimit * ThreadsPerChild`."""
     drop: Annotated[Literal[True], BeforeValidator(_require_true)] | None = None
-    """Exclude the parameter from the search. It keeps its baseline value."""
+    """Exclude the parameter from the search, and keep its baseline value."""
     when: dict[Text, ConditionValues] | None = None
-    """With `command:`: values that other parameters must have, or else this one has no effect."""
+    """With `command:`: values that other parameters must have, or else this parameter has no effect."""
     unit: Text | None = None
     """With `command:`: unit of the parameter, for reports."""
     meaning: Text | None = None
@@ -75,14 +88,15 @@ class ParameterRule(TargetModel):
     def _check_exclusive_keys(self) -> ParameterRule:
         present_keys = [key for key in ParameterRule.model_fields if getattr(self, key) is not None]
         if not present_keys:
-            raise ValueError("needs `range`, `choices`, `fixed`, `derive`, `default` or `drop`")
+            raise HintedError(
+                "needs `range`, `choices`, `fixed`, `derive`, `default` or `drop`",
+                "such as `{range: [4, 64]}` to search it, or `{fixed: 16}`",
+            )
         value_keys = [
             key for key in present_keys if key in ("range", "choices", "fixed", "derive", "drop")
         ]
         if len(value_keys) > 1:
-            raise error_at_key(
-                value_keys[1], f"`{value_keys[0]}` and `{value_keys[1]}` cannot be combined"
-            )
+            raise _build_conflict(*value_keys[:2])
         excluded_keys_by_key = {
             "default": ("fixed", "drop", "derive"),
             "log": ("choices", "fixed", "drop", "derive"),
@@ -93,7 +107,7 @@ class ParameterRule(TargetModel):
             for excluded_key in excluded_keys
         ):
             if key in present_keys and conflicting_key in present_keys:
-                raise error_at_key(key, f"`{key}` and `{conflicting_key}` cannot be combined")
+                raise _build_conflict(conflicting_key, key, f"`{key}` and `{conflicting_key}`")
         return self
 
     @model_validator(mode="after")
@@ -103,9 +117,11 @@ class ParameterRule(TargetModel):
         choices = self.choices or ()
         for index, choice in enumerate(choices):
             if _contains_value(choice, choices[:index]):
-                raise error_at_key("choices", f"{format_value(choice)} is listed twice")
+                message = f"{format_value(choice)} is listed twice"
+                raise error_at(("choices", index), message, "remove one of them")
         if choices and self.default is not None and not _contains_value(self.default, choices):
-            raise error_at_key("default", f"{format_value(self.default)} is not among the choices")
+            message = f"{format_value(self.default)} is not among the choices"
+            raise error_at_key("default", message, suggest_choice(self.default, choices))
         return self
 
     def _check_range(self, range_start: Scalar, last: Scalar) -> None:
@@ -113,29 +129,43 @@ class ParameterRule(TargetModel):
         if low[0] != high[0]:
             # In `[6, 8MB]`, the unit of 6 is the unit of the parameter.
             if "a number" not in (low[0], high[0]):
-                raise error_at_key("range", f"{range_start} is {low[0]}, {last} is {high[0]}")
+                message = f"{range_start} is {low[0]}, {last} is {high[0]}"
+                raise error_at_key("range", message, "give both in the same unit")
         elif low[1] >= high[1]:
-            advice = f"; write `fixed: {range_start}`" if range_start == last else ""
-            raise error_at_key("range", f"the range from {range_start} to {last} is empty{advice}")
-        if self.log and low[1] <= 0:
-            raise error_at_key(
-                "range", f"with `log: true`, the range must start above 0, not at {range_start}"
+            hint = (
+                f"write `fixed: {range_start}`"
+                if low[1] == high[1]
+                else f"write the lower value first: `range: [{last}, {range_start}]`"
             )
+            message = f"the range from {range_start} to {last} is empty"
+            raise error_at_key("range", message, hint)
+        if self.log and low[1] <= 0:
+            message = f"with `log: true`, the range must start above 0, not at {range_start}"
+            raise error_at_key("range", message, "raise the lower value, or remove `log:`")
         if self.default is not None:
             default = _parse_magnitude("default", self.default)
             if default[0] == low[0] == high[0] and not low[1] <= default[1] <= high[1]:
-                raise error_at_key(
-                    "default", f"{self.default} is outside the range from {range_start} to {last}"
-                )
+                message = f"{self.default} is outside the range from {range_start} to {last}"
+                hint = "write a value within the range, or widen the range to the current value"
+                raise error_at_key("default", message, hint)
 
 
 def _parse_magnitude(key: str, value: Scalar) -> tuple[str, float]:
     magnitude = parse_magnitude(value)
     if magnitude is None:
-        is_quoted = isinstance(value, str) and value.strip().isdecimal()
-        advice = "; omit the quotes" if is_quoted else ""
-        raise error_at_key(key, f"{format_value(value)} is not a number{advice}")
+        number = correct_number(value, key)
+        hint = "omit the quotes" if number == value else f"write it as {number}" if number else None
+        if hint is None and key == "range":
+            hint = "write numbers, such as `range: [4, 64]`; `choices:` lists words"
+        raise error_at_key(key, f"{format_value(value)} is not a number", hint)
     return magnitude
+
+
+def _build_conflict(kept_key: str, key: str, keys_text: str = "") -> ValidationError:
+    """Return the error at ``key``, which cannot be combined with ``kept_key``."""
+    keys_text = keys_text or f"`{kept_key}` and `{key}`"
+    hint = f"remove one: {KEY_USES[kept_key]}, and {KEY_USES[key]}"
+    return error_at_key(key, f"{keys_text} cannot be combined", hint)
 
 
 def _contains_value(value: Scalar, values: tuple[Scalar, ...]) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
 from autotune.errors import TargetError
-from autotune.target.messages import find_nearest_name, suggest_name
+from autotune.target.messages import find_nearest_name, suggest_list, suggest_name
 from autotune.target.model import ParameterRule, Target
 from autotune.target.parameter_rule import WILDCARD
 from autotune.target.yaml_document import Location, YamlDocument
@@ -59,6 +59,10 @@ def suggest_parameter(name: str, names: Iterable[str]) -> str:
     the tiers.
     """
     known_names = sorted(names)
+    if list_hint := suggest_list(name, known_names):
+        return list_hint
+    if is_wildcard(name):
+        return _suggest_pattern(name, known_names)
     tier, _, name_in_tier = name.partition(".")
     service, dot_separator, _ = name_in_tier.partition(".")
     tier_names = [n for n in known_names if n.startswith(f"{tier}.")]
@@ -75,6 +79,28 @@ def suggest_parameter(name: str, names: Iterable[str]) -> str:
     if tiers and not tier_names and find_nearest_name(name, known_names) is None:
         return f"names start with a tier ({', '.join(tiers)}); `autotune params` lists parameters"
     return suggest_name(name, tier_names or known_names)
+
+
+def _suggest_pattern(pattern: str, known_names: list[str]) -> str:
+    """Return the hint for a pattern that matches no parameter: the pattern with the nearest tier,
+    service and parameter.
+    """
+    corrected = ""
+    for word in pattern.split("."):
+        next_words = {
+            known_name.removeprefix(corrected).split(".")[0]
+            for known_name in known_names
+            if known_name.startswith(corrected)
+        }
+        nearest_word = find_nearest_name(word.strip(WILDCARD), sorted(next_words))
+        if nearest_word is None:
+            break
+        corrected += f"{nearest_word}."
+    if not corrected:
+        tiers = sorted({known_name.split(".")[0] for known_name in known_names})
+        return f"it matches no parameter; the tiers are {', '.join(tiers)}"
+    is_prefix = any(known_name.startswith(corrected) for known_name in known_names)
+    return f"did you mean {f'{corrected}{WILDCARD}' if is_prefix else corrected.rstrip('.')!r}?"
 
 
 def unknown_parameter_error(

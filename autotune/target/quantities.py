@@ -12,6 +12,7 @@ from decimal import Decimal
 from typing import Any
 
 from autotune.strict_parsing import MAX_NUMBER
+from autotune.target.corrections import correct_number, correct_quantity
 from autotune.target.messages import format_value
 
 AMOUNT_REGEX = r"[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,3})?"
@@ -64,11 +65,11 @@ def parse_rate(text: object) -> float:
 
 def parse_fraction(text: object) -> float:
     """Return the fraction of one in a text such as ``0.1%``. Raises ValueError for a text without a
-    percent sign, or above 100 %.
+    percent sign, or for a fraction above 100 %.
     """
     value = _parse_quantity(text, "a fraction")
     if value > 1:
-        raise ValueError(f"{text} is more than 100%")
+        raise ValueError(f"{text} is more than 100%; write 100% or less")
     return value
 
 
@@ -104,23 +105,36 @@ def convert_to_unit(value: object, unit: str) -> object:
             return int(number) if number == int(number) else number
     expected_text = "this parameter has no unit: write only the number"
     if unit:
-        expected_text = f"this parameter is counted in {unit}, such as {match[1]}{unit}"
+        corrections = (
+            correct_quantity(value, kind, units)
+            for kind, units in UNITS_BY_KIND.items()
+            if unit in units
+        )
+        example = next(filter(None, corrections), f"{match[1]}{unit}")
+        expected_text = f"this parameter is counted in {unit}, such as {example}"
+    elif (plain_number := correct_number(value, "")) and plain_number != match[1]:
+        expected_text += f", such as {plain_number}"
     raise ValueError(f"{value!r}: {expected_text}")
 
 
 def _parse_quantity(text: object, kind: str) -> float:
-    advice = f"write {kind} as {EXAMPLES_BY_KIND[kind]}"
     is_number = isinstance(text, int | float) and not isinstance(text, bool)
     match = _QUANTITY_PATTERN.fullmatch(str(text)) if isinstance(text, str) or is_number else None
-    if text is None:
-        raise ValueError(f"no value given; {advice}")
-    if match is None:
-        raise ValueError(f"{format_value(text)} is not {kind}; {advice}")
-    if not match[2]:
-        raise ValueError(f"{text} has no unit; {advice}")
-    if match[2] not in UNITS_BY_KIND[kind]:
-        raise ValueError(f"unknown unit {match[2]!r}; {advice}")
+    if match is None or match[2] not in UNITS_BY_KIND[kind]:
+        problem = _describe_quantity_problem(text, kind, match[2] if match else None)
+        correction = correct_quantity(text, kind, UNITS_BY_KIND[kind])
+        advice = correction or f"{kind} as {EXAMPLES_BY_KIND[kind]}"
+        raise ValueError(f"{problem}; write {advice}")
     return _scale_amount(match[1], UNITS_BY_KIND[kind][match[2]])
+
+
+def _describe_quantity_problem(text: object, kind: str, unit: str | None) -> str:
+    """Return the reason why ``text``, with its ``unit``, is not a quantity of this kind."""
+    if text is None:
+        return "no value given"
+    if unit is None:
+        return f"{format_value(text)} is not {kind}"
+    return f"unknown unit {unit!r}" if unit else f"{text} has no unit"
 
 
 def _scale_amount(number_text: str, unit_factor: float) -> float:

@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import NoneType
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -18,30 +17,32 @@ from autotune.target.consistency_checks import find_mistakes
 from autotune.target.declared_service import ServiceSpec, find_user_files
 from autotune.target.field_types import (
     ADDRESS_PATTERN,
-    METHOD_PATTERN,
-    PATH_PATTERN,
     PATTERN_DESCRIPTIONS,
-    URL_PATTERN,
     USER_PATTERN,
     TargetModel,
 )
+from autotune.target.key_hints import find_key_hint, find_other_key_hint, list_keys_at
 from autotune.target.messages import find_nearest_name, format_value
 from autotune.target.model import Bed, Host, Load, Ssh, Target, Tier
 from autotune.target.other_files import reject_other_file
 from autotune.target.overrides import Override, apply_overrides
 from autotune.target.path_hints import find_format_hint
 from autotune.target.runtimes import DEFAULT_RUNTIME, RUNTIME_NAMES
+from autotune.target.value_hints import (
+    LOGIN_HINT,
+    NAME_EXAMPLE,
+    find_last_key,
+    select_hint,
+)
 from autotune.target.yaml_document import Location, YamlDocument, load_yaml
 
 SECRET_KEY_PATTERN = re.compile(
     r"pass(word|wd|phrase)?$|secret|token|credential|identity|^(api_?|private_?|ssh_?)?key(_?file)?$"
 )
-LOGIN_HINT = "logins come from the ssh agent and ~/.ssh/config (User, IdentityFile, ProxyJump)"
-NO_VALUE_HINT = "give a value, or remove the key"
 MISSING_KEY_EXAMPLES = {
     "requests": "requests: [{path: /}]",
     "path": "path: /",
-    "name": "name: shop",
+    "name": NAME_EXAMPLE,
     "hosts": "hosts: web1",
     "service": "service: nginx",
     "meaning": "meaning: Concurrent connections.",
@@ -55,41 +56,7 @@ MISSING_KEY_EXAMPLES = {
     "command": "command: [shopctl, stats]",
     "values": "values: {threads: '^threads: ([0-9]+)$'}",
 }
-# Examples of values for mappings in which the user chooses the keys
-NAMED_ENTRY_EXAMPLES = {
-    "hosts": "{address: web1.example.org}",
-    "tiers": "{hosts: web1, service: nginx}",
-    "beds": "{}",
-}
-# Keys known from other tools, with the equivalent key of a target
-OTHER_TOOLS_KEYS = {
-    "http2": "`load: {url: https://…, http: 2}`",
-    "cookies": "`load: {headers: {Cookie: …}}`",
-    "min": "`range: [LOWEST, HIGHEST]`",
-    "max": "`range: [LOWEST, HIGHEST]`",
-    "value": "`fixed: VALUE`",
-    "values": "`choices: [VALUE, …]`",
-    "duration": "`budget: {time: 45m}`",
-    "mean": "name a percentile and its limit, such as `p99: 50ms`",
-    "avg": "name a percentile and its limit, such as `p99: 50ms`",
-}
-SCALAR_ERROR_TYPES = ("string_type", "int_type", "float_type", "bool_type", "literal_error")
-ERROR_TYPE_HINTS = {
-    "dict_type": "write `name: …` for each entry",
-    "tuple_type": "put it in brackets, or write each value after '- ' on a new line",
-}
-
-# PATTERN_HINTS: violated pattern, pattern in the invalid value, hint. NAME_HINTS: pattern in an unknown
-# key, hint. The first match is used.
-PATTERN_HINTS = (
-    (ADDRESS_PATTERN, "@", f"give the login as `user:`; {LOGIN_HINT}"),
-    (ADDRESS_PATTERN, "://", "give only the name or address; `load: {url: …}` takes a URL"),
-    (ADDRESS_PATTERN, r"^\[", "remove the brackets, and quote the address"),
-    (METHOD_PATTERN, "", "write it in capitals, such as GET or POST"),
-    (PATH_PATTERN, "://", "`load: {url: …}` takes a whole URL"),
-    (PATH_PATTERN, r"[^\x00-\x7f]", "encode other letters, such as %C3%BC for ü"),
-    (URL_PATTERN, "@", "send a password as `headers: {Authorization: 'Basic ${TOKEN}'}`"),
-)
+# Pattern in an unknown key, hint. The first match is used.
 NAME_HINTS = (
     ("\xa0", r"replace the no-break space (\xa0) with a plain space"),
     (":", "add a space after the ':'"),
@@ -307,10 +274,10 @@ def _build_error(
         return _build_unknown_key_error(document, location, model)
     if problem["type"] == "missing":
         return _build_missing_key_error(document, location)
-    message, key = _format_problem(problem), _find_last_key(location)
-    if key and not message.startswith((f"{key}:", f"'{key}'")):
+    message, key = _format_problem(problem), find_last_key(location)
+    if key and not message.startswith((f"{key}:", f"{key} ", f"'{key}'")):
         message = f"{key}: {message}"
-    return document.build_error(location, message, hint=_select_hint(problem, location, model))
+    return document.build_error(location, message, hint=select_hint(problem, location, model))
 
 
 def _find_location(document: YamlDocument, problem: ErrorDetails) -> list[str | int]:
@@ -336,7 +303,8 @@ def _build_unknown_key_error(
     document: YamlDocument, location: Location, model: type[TargetModel]
 ) -> TargetError:
     unknown_key = str(location[-1])
-    if SECRET_KEY_PATTERN.search(unknown_key.lower()):
+    is_known_elsewhere = find_other_key_hint(location) is not None
+    if SECRET_KEY_PATTERN.search(unknown_key.lower()) and not is_known_elsewhere:
         return document.build_error(
             location, f"{unknown_key!r} does not belong in a target", hint=LOGIN_HINT
         )
@@ -349,21 +317,22 @@ def _build_unknown_key_error(
 def _find_key_hint(
     document: YamlDocument, location: Location, name: str, valid_keys: list[str]
 ) -> str | None:
-    """Return the hint for an unknown key that has no similar valid key."""
+    """Return the hint for an unknown key; ``None`` if the nearest valid key is the best hint."""
     for pattern, hint in NAME_HINTS:
         if re.search(pattern, name):
             return hint
     located_value = document.get_value(location)
-    if find_nearest_name(name, valid_keys) and not (located_value is None and " " in name):
-        return None
-    if located_value is None and document.find_text_before(location).endswith(","):
-        return "a ',' ends a value: write numbers without it, and lists in brackets, `[a, b]`"
     if located_value is None and " " in name:
         written_key, _, text_after_key = name.partition(" ")
         return f"write a colon after the key, `{written_key}: {text_after_key.strip()}`"
-    if location[0] == "parameters" and isinstance(located_value, dict):
+    if other_key_hint := find_other_key_hint(location):
+        return other_key_hint
+    is_near = find_nearest_name(name, valid_keys) is not None
+    if not is_near and located_value is None and document.find_text_before(location)[-1:] == ",":
+        return "a ',' ends a value: write numbers without it, and lists in brackets, `[a, b]`"
+    if not is_near and location[0] == "parameters" and isinstance(located_value, dict):
         return f"a parameter's name is one word: `{location[1]}.{name}.PARAMETER: {{fixed: VALUE}}`"
-    return OTHER_TOOLS_KEYS.get(name.lower())
+    return find_key_hint(location, valid_keys)
 
 
 def _build_missing_key_error(document: YamlDocument, location: Location) -> TargetError:
@@ -371,27 +340,14 @@ def _build_missing_key_error(document: YamlDocument, location: Location) -> Targ
     if isinstance(key, int):
         hint = (
             "`range: [LOWEST, HIGHEST]`, with a ',' between"
-            if _find_last_key(location) == "range"
+            if find_last_key(location) == "range"
             else None
         )
         return document.build_error(
-            location, f"{_find_last_key(location)}: a value is missing", hint=hint
+            location, f"{find_last_key(location)}: a value is missing", hint=hint
         )
     example = MISSING_KEY_EXAMPLES.get(f"{location[0]}.{key}") or MISSING_KEY_EXAMPLES[key]
     return document.build_error(location[:-1], f"{key!r} is missing", hint=f"such as `{example}`")
-
-
-def list_keys_at(location: Location, model: type[TargetModel] = Target) -> list[str]:
-    """Return the valid keys in the mapping at ``location``."""
-    annotation: Any = model
-    for step in location:
-        # The type of every mapping is a model, a dict of models by name, a list of models, or None.
-        inner_types = [kind for kind in get_args(annotation) if kind is not Ellipsis]
-        annotation = inner_types[-1] if inner_types else annotation.model_fields[step].annotation
-        if NoneType in get_args(annotation):
-            annotation = next(kind for kind in get_args(annotation) if kind is not NoneType)
-    valid_keys: list[str] = annotation.user_keys()
-    return valid_keys
 
 
 def _format_problem(problem: ErrorDetails) -> str:
@@ -404,6 +360,8 @@ def _format_problem(problem: ErrorDetails) -> str:
         is_secret = "@" in value or (is_login and ":" in value)
         value_text = "this" if is_secret else format_value(value)
         return f"{value_text} is not {PATTERN_DESCRIPTIONS[problem_context['pattern']]}"
+    if problem["type"] == "too_short" and problem_context["min_length"] > 1:
+        return f"needs at least {problem_context['min_length']} entries"
     template = ERROR_TYPE_TEXTS.get(problem["type"], "{got} is not valid here")
     written_bounds = {key: _write_whole_number(bound) for key, bound in problem_context.items()}
     return template.format(**{"got": format_value(value), **written_bounds})
@@ -411,78 +369,3 @@ def _format_problem(problem: ErrorDetails) -> str:
 
 def _write_whole_number(value: object) -> object:
     return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def _find_last_key(location: Location) -> str:
-    return next((step for step in reversed(location) if isinstance(step, str)), "")
-
-
-def _select_hint(problem: ErrorDetails, location: Location, model: type[TargetModel]) -> str | None:
-    error_type, value = problem["type"], problem["input"]
-    if error_type == "model_type":
-        return _build_mapping_hint(location, value, model)
-    if value is None and error_type in SCALAR_ERROR_TYPES:
-        is_name = list(location) == ["name"]
-        return f"such as `{MISSING_KEY_EXAMPLES['name']}`" if is_name else NO_VALUE_HINT
-    if error_type in ("int_type", "int_from_float", "float_type"):
-        return _find_number_hint(value)
-    if hint := _find_text_hint(problem, location):
-        return hint
-    pattern = problem["ctx"]["pattern"] if error_type == "string_pattern_mismatch" else None
-    return _find_pattern_hint(pattern, str(value)) or ERROR_TYPE_HINTS.get(error_type)
-
-
-def _find_text_hint(problem: ErrorDetails, location: Location) -> str | None:
-    """Return the hint for a value that must be text, or one of several names."""
-    error_type, value = problem["type"], problem["input"]
-    if error_type == "string_type" and _find_last_key(location) == "requests":
-        return "name a file, such as `requests: shop.requests.yaml`"
-    if error_type == "string_type" and isinstance(value, bool | int | float):
-        return f'quote it if it is text: "{format_value(value)}"'
-    if error_type == "literal_error" and isinstance(value, str):
-        allowed_names = re.findall(r"'([^']*)'", problem["ctx"]["expected"])
-        if nearest_name := find_nearest_name(value, allowed_names):
-            return f"did you mean {nearest_name!r}?"
-    return None
-
-
-def _find_number_hint(value: object) -> str | None:
-    """Return the hint for a number in quotes, or for a fraction where an integer is required."""
-    try:
-        number = float(value) if isinstance(value, str | float) else float("nan")
-    except ValueError:
-        return None
-    if not number.is_integer():
-        return None
-    return f"write it as {number:.0f}" + (", without quotes" if isinstance(value, str) else "")
-
-
-def _find_pattern_hint(violated_pattern: str | None, value: str) -> str | None:
-    for refusing_pattern, value_pattern, hint in PATTERN_HINTS:
-        if refusing_pattern == violated_pattern and re.search(value_pattern, value):
-            return hint
-    return None
-
-
-def _build_mapping_hint(location: Location, value: object, model: type[TargetModel]) -> str:
-    if value is None and len(location) == 2 and location[0] in NAMED_ENTRY_EXAMPLES:
-        return f"such as `{location[1]}: {NAMED_ENTRY_EXAMPLES[str(location[0])]}`"
-    if value is None:
-        return "remove the key to use its defaults"
-    if location[0] == "parameters":
-        return _build_rule_hint(value)
-    return f"valid keys: {', '.join(list_keys_at(location, model))}"
-
-
-def _build_rule_hint(value: object) -> str:
-    """Return the hint for a parameter's value that is not a mapping."""
-    if value is True or value in ("off", "no"):
-        return "`false` excludes the parameter; remove the line to search it"
-    if isinstance(value, list):
-        key = "range" if len(value) == 2 and _are_numbers(value) else "choices"
-        return f"write `{{{key}: [{', '.join(map(str, value))}]}}`"
-    return f"to set it to this fixed value: `{{fixed: {value}}}`"
-
-
-def _are_numbers(values: list[Any]) -> bool:
-    return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)

@@ -43,7 +43,12 @@ YAML_ERROR_TEXTS: tuple[tuple[str, str, str | None], ...] = (
     (
         r"mapping values are not allowed",
         "an unexpected ':'",
-        "check the indentation of this line and the one above, or quote text that contains ': '",
+        "check the indentation, put several keys of a line in braces, or quote text that contains ': '",
+    ),
+    (
+        r"expected <block end>, but found '-'",
+        "an item of a list between keys",
+        "remove the '- ', or indent the item below its key",
     ),
     (
         r"expected <block end>",
@@ -84,6 +89,11 @@ YAML_ERROR_TEXTS: tuple[tuple[str, str, str | None], ...] = (
     (r"another document", "a second target in the same file", "write one target per file"),
     (r"unknown escape character", "an unknown escape in a quoted text", "use single quotes"),
 )
+CONFLICT_MARKER = re.compile(r"^(?:<{7}|={7}|>{7}|\|{7})(?:[ \r]|$)", re.MULTILINE)
+DIFF_LINE = re.compile(r"^(?:diff --git |@@ -|--- a/|\+\+\+ b/)", re.MULTILINE)
+UNQUOTED_VARIABLE = re.compile(r"(?<![\"'\w])\$\{\w+\}")
+TEMPLATE_LINE = re.compile(r"^\s*(?:\{%|\{\{-?\s*(?:if|range|with|include|end)\b)")
+TEMPLATE_HINT = "write the value itself: autotune does not expand templates"
 # A mistake in one of these constructs is reported at the start of the construct.
 REPORTED_AT_START = ("quoted scalar", "simple key", "flow mapping", "flow sequence")
 
@@ -266,7 +276,9 @@ def _parse_yaml(path: Path, text: str) -> Node | None:
         node: Node | None = YAML(typ="safe", pure=True).compose(text)
     except MarkedYAMLError as error:
         mark, message, hint = explain_yaml_error(error)
-        raise _error_at_position(path, text, _find_mark_position(mark), message, hint) from None
+        mistake = _find_foreign_line(text, mark.line if mark else 0)
+        position, message, hint = mistake or (_find_mark_position(mark), message, hint)
+        raise _error_at_position(path, text, position, message, hint) from None
     except ReaderError as error:
         location = _format_end_position(text[: error.position])
         message = f"invalid character (code {error.character})"
@@ -275,6 +287,34 @@ def _parse_yaml(path: Path, text: str) -> Node | None:
         first_error_line = str(error).split("\n", 1)[0]
         raise _error_at_position(path, "", (1, 1), f"not valid YAML: {first_error_line}") from None
     return node
+
+
+def _find_foreign_line(text: str, line_index: int) -> tuple[LineColumn, str, str] | None:
+    """Return the position of a line of another format, the message and the hint. The line with the
+    YAML error is ``line_index``.
+    """
+    for pattern, message, hint in (
+        (
+            CONFLICT_MARKER,
+            "a merge conflict marker",
+            "keep one of the versions, and delete the markers",
+        ),
+        (DIFF_LINE, "a line of a diff", "apply the diff with `patch` or `git apply`"),
+    ):
+        if match := pattern.search(text):
+            return _format_end_position(text[: match.start()]), f"not valid YAML: {message}", hint
+    lines = text.split("\n")
+    for index in (line_index, line_index - 1):
+        line = lines[index] if 0 <= index < len(lines) else ""
+        if TEMPLATE_LINE.match(line):
+            column = len(line) - len(line.lstrip()) + 1
+            hint = "write the result: autotune does not expand templates"
+            return (index + 1, column), "not valid YAML: a line of a template", hint
+        if match := UNQUOTED_VARIABLE.search(line):
+            message = "not valid YAML: a variable without quotes"
+            hint = 'write its value: only `load: {headers: …}` reads variables, as "${NAME}"'
+            return (index + 1, match.start() + 1), message, hint
+    return None
 
 
 def explain_yaml_error(error: MarkedYAMLError) -> tuple[StreamMark | None, str, str | None]:
@@ -298,7 +338,7 @@ def explain_yaml_error(error: MarkedYAMLError) -> tuple[StreamMark | None, str, 
                 hint and hint.format(**matched_groups),
             )
     first_line = (problem or context).split("\n", 1)[0]
-    return position_mark, f"not valid YAML: {first_line}", None
+    return position_mark, f"not valid YAML: {first_line}", "quote text that starts with a mark"
 
 
 def parse_scalar(text: str) -> Any:
@@ -357,15 +397,28 @@ class _TreeBuilder:
                 continue
             if isinstance(key_node.value, list):
                 message = "a key must be a word, not a list or a mapping"
-                raise self._build_error(
-                    key_node, message, "quote text that starts with a brace or bracket"
-                )
+                hint = "quote text that starts with a brace or bracket"
+                if self._starts_template(key_node):
+                    hint = TEMPLATE_HINT
+                raise self._build_error(key_node, message, hint)
             key = str(key_node.value)
             if key in nodes_by_key:
-                line, _ = _find_mark_position(nodes_by_key[key][0].start_mark)
-                raise self._build_error(key_node, f"duplicate key {key!r}, first on line {line}")
+                first_line, _ = _find_mark_position(nodes_by_key[key][0].start_mark)
+                line, _ = _find_mark_position(key_node.start_mark)
+                lines_text = f"lines {first_line} and {line}"
+                if line == first_line:
+                    lines_text = f"line {line}"
+                message = f"duplicate key {key!r} on {lines_text}"
+                raise self._build_error(
+                    key_node, message, "keep one of them, with the values of both"
+                )
             nodes_by_key[key] = (key_node, value_node)
         return {**merged_nodes, **nodes_by_key}
+
+    def _starts_template(self, node: Node) -> bool:
+        """True if the node is the inner brace of `{{ … }}`, as in templates of other programs."""
+        line, column = _find_mark_position(node.start_mark)
+        return self.text.split("\n")[line - 1][max(0, column - 2) : column] == "{{"
 
     def _list_merge_sources(self, node: Node) -> Iterator[MappingNode]:
         from ruamel.yaml.nodes import MappingNode, SequenceNode

@@ -9,7 +9,7 @@ import pytest
 
 from autotune import exit_handling
 from autotune.cli import app
-from autotune.errors import OPERATIONAL_EXIT_CODE, USAGE_EXIT_CODE
+from autotune.errors import INVALID_TARGET_EXIT_CODE, USAGE_EXIT_CODE
 from autotune.target.shipped_files import list_examples
 from scripts.cli_reference import REPOSITORY, commands, help_of
 from tests.printed import printed
@@ -164,6 +164,8 @@ def test_a_study_needs_a_parameter_that_can_vary(
     Path("rows.yaml").write_text(
         "name: rows\ncommand: [echo]\nmaximize: rows\nparameters: {batch: {fixed: 4}}\n"
     )
-    assert run("run", "rows.yaml", "--yes") == OPERATIONAL_EXIT_CODE
-    assert "nothing to tune: every parameter is fixed or excluded" in capsys.readouterr().err
+    for command in (("run", "rows.yaml", "--yes"), ("check", "rows.yaml")):
+        assert run(*command) == INVALID_TARGET_EXIT_CODE
+        printed_error = capsys.readouterr().err
+        assert "rows.yaml:4:1: nothing to tune: every parameter is fixed" in printed_error
     assert [path.name for path in tmp_path.iterdir()] == ["rows.yaml"]

@@ -196,6 +196,55 @@ def test_a_container_that_was_not_recreated_is_an_error(tmp_path: Path) -> None:
     assert "web of autotune-test was not recreated" in done.stdout
 
 
+CREATED_FROM = """\
+as_owner() {
+    [ ! -e FILES/created ] || label=ef01
+    case "$*" in
+        'docker compose '*) echo "$*" >>FILES/created ;;
+        *' --format '*oneoff*) echo '1 autotune-test-web-1 False' ;;
+        *printf*) echo 'image same' ;;
+        *config_files*) echo 'FROM' ;;
+        *working_dir*) echo FILES ;;
+        *environment_file*) echo 'VARIABLES' ;;
+        *Labels*) echo "$label" ;;
+    esac
+}
+label=
+"""
+
+
+@pytest.mark.parametrize(
+    ("created_from", "variables", "outcome"),
+    [
+        ("FILES/compose.yaml", "", "compose -p autotune-test -f FILES/link.yaml -f FILES/mounted"),
+        ("compose.yaml,gone.yaml", "FILES/a.env,FILES/b.env",
+         "compose -p autotune-test --env-file FILES/a.env --env-file FILES/b.env -f FILES/link.yaml"),
+        ("<no value>", "<no value>", "compose -p autotune-test -f FILES/link.yaml"),
+        ("compose.yaml,other.yaml", "", "web of autotune-test was also created from FILES/other.yaml:"),
+    ],
+)  # fmt: skip
+def test_a_container_is_recreated_from_its_own_files_and_variables(
+    tmp_path: Path, created_from: str, variables: str, outcome: str
+) -> None:
+    override = tmp_path / "mounted" / PROJECT / "web" / "override.json"
+    override.parent.mkdir(parents=True)
+    override.write_text(' "autotune": "ef01"\n')
+    for name in ("compose.yaml", "other.yaml"):
+        (tmp_path / name).touch()
+    (tmp_path / "link.yaml").symlink_to("compose.yaml")
+    functions = CREATED_FROM.replace("FROM", created_from).replace("VARIABLES", variables)
+    unit = f"docker:{PROJECT}:FILES/link.yaml:web"
+    script = (
+        f"{SERVICE_MANAGER.shell_functions}\nmounted=FILES/mounted\n{functions}\nrestart {unit}"
+    )
+    script = script.replace("FILES", str(tmp_path))
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False)
+    created = tmp_path / "created"
+    printed = created.read_text() if created.exists() else done.stdout
+    assert outcome.replace("FILES", str(tmp_path)) in printed
+    assert (done.returncode == 0) == created.exists()
+
+
 def test_two_at_once_do_not_meet(tmp_path: Path) -> None:
     file = target(tmp_path)
     facts = {"box": HostFacts(cpus=2, memory=2**32)}
@@ -270,8 +319,12 @@ def test_words_of_a_check_are_never_a_shell_s(tmp_path: Path) -> None:
     ("old", "new", "message"),
     [
         ("project: {engine: podman, name: autotune-test, files: FILE}\n", "", "project"),
-        ("service: nginx,", "service: [nginx, haproxy],", "its image determines"),
-        ("runtime: containers,", "runtime: containers, replace: true,", "its own files"),
+        ("service: nginx,", "service: [nginx, haproxy],", "the container image determines"),
+        (
+            "runtime: containers,",
+            "runtime: containers, replace: true,",
+            "existing files of this software",
+        ),
     ],
 )
 def test_what_a_project_cannot_be_is_refused(

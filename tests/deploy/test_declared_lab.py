@@ -43,7 +43,7 @@ END
 systemctl start haproxy
 """
 CHANGED: dict[str, Value] = {
-    "server_maxconn": 7, "tune_bufsize": 32768, "balance": "leastconn", "timeout_client": 9000,
+    "server_maxconn": 7, "tune_bufsize": 32768, "balance": "leastconn", "timeout_server": 9000,
     "backlog": 300,
 }  # fmt: skip
 IN_EFFECT = {key: CHANGED[key] for key in ("server_maxconn", "tune_bufsize", "balance", "backlog")}
@@ -57,7 +57,7 @@ def test_it_does_what_the_one_that_ships_does(ground: Ground) -> None:
     assert differing(before, ground.pictures()) == []
     assert outcomes["balancer"] == outcomes["haproxy"]
     lines, actions = outcomes["balancer"]
-    assert {"timeout client  9000", "default-server maxconn 7"} <= {*lines}
+    assert {"timeout server  9000", "default-server maxconn 7"} <= {*lines}
     assert actions == [Action.RESTART]
 
 

@@ -8,11 +8,17 @@ from pathlib import Path
 import pytest
 
 from autotune.deploy.backup import BackupStore
-from autotune.deploy.host import ManagedHost, build_staged_check, read_contents, staged_path
+from autotune.deploy.host import (
+    ManagedHost,
+    build_staged_check,
+    compute_action_timeout,
+    read_contents,
+    staged_path,
+)
 from autotune.deploy.host_commands import Command, CommandFailed
-from autotune.deploy.host_state import FileState, HostState
+from autotune.deploy.host_state import FileState, HostPlan, HostState
 from autotune.errors import AutotuneError
-from autotune.services.base import TrialStart
+from autotune.services.base import Action, TrialStart
 from autotune.transports.base import CommandResult
 from tests.deploy.doubles import Here
 
@@ -69,6 +75,13 @@ def test_contents_that_a_host_garbles_are_an_error_of_that_host(
     )
     with pytest.raises(AutotuneError, match=r"unexpected output from the host .* \(not shown\)"):
         read_contents(here, ["/a"])
+
+
+def test_the_limit_of_a_change_has_the_time_that_its_units_take_to_stop() -> None:
+    plan = HostPlan(units_to_stop=("web.service",), unit_actions={"db.service": Action.RESTART})
+    usual = compute_action_timeout(HostState(), plan, {})
+    stopping = {"db.service": 900.0, "web.service": 90.0, "other.service": 3600.0}
+    assert compute_action_timeout(HostState(), plan, stopping) - usual == 900.0 - 90.0
 
 
 CONF, SITE = "/etc/nginx/nginx.conf", "/etc/nginx/sites-available/default"

@@ -67,7 +67,7 @@ def test_what_a_file_with_several_sections_says() -> None:
         ({"server_maxconn": 7}, {"default-server inter 2s maxconn 7 pool-purge-delay 10s",
                                  "server files1 10.0.0.4:80 maxconn 7 check"}),
         ({"timeout_client": 1500}, {"timeout client 1500ms"}),
-        ({"timeout_connect": 1500}, {"timeout connect 1500"}),
+        ({"timeout_connect": 1500}, {"timeout connect 1500", "timeout queue 4500ms"}),
         ({"timeout_queue": 1500}, {"timeout queue 1500ms"}),
         ({"backlog": 300}, {"bind :8080,[::]:8080 backlog 300"}),
         ({"balance": "random", "retries": 5}, {"balance random", "retries 5"}),
@@ -90,8 +90,30 @@ def test_debian_s_own_file_with_a_site() -> None:
     assert tier.baseline_values["haproxy.backlog"] == 4096
     assert tier.skipped["haproxy.maxconn"] == "`maxconn` is missing"
     assert changed_lines(DEBIAN + FRONT, {"timeout_client": 700, "backlog": 300, "nbthread": 1}) == {
-        "timeout client  700", "backlog 300", "nbthread 1",
+        "timeout client  700", "timeout http-request 50000ms", "backlog 300", "nbthread 1",
     }  # fmt: skip
+
+
+def test_a_default_that_depends_on_a_changed_setting_keeps_its_value() -> None:
+    text = DEBIAN.replace("daemon", "daemon\n\tmaxconn 3000") + FRONT
+    assert changed_lines(text, {"timeout_connect": 700, "maxconn": 100}) == {
+        "timeout connect 700", "timeout queue 5000ms", "maxconn 100", "backlog 4096",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("limit", "reason"),
+    [
+        ("maxconn 2000", "`maxconn 2000` in `defaults` limits it: remove that line to tune it"),
+        ("maxconn 3000", None),
+        ("maxconn 9000", None),
+    ],
+)
+def test_a_limit_of_a_section_below_the_global_one_decides(limit: str, reason: str | None) -> None:
+    text = DEBIAN.replace("daemon", "daemon\n\tmaxconn 3000").replace(
+        "defaults", f"defaults\n\t{limit}"
+    )
+    assert adopted(balancer(text + FRONT))["lb"].skipped.get("haproxy.maxconn") == reason
 
 
 def test_what_is_tuned_on_demand_keeps_its_value_in_the_target(tmp_path: Path) -> None:

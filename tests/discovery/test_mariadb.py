@@ -73,8 +73,8 @@ def test_debian_s_own_files() -> None:
     assert not [name for name in tier.skipped if name.startswith("mariadb.")]
     assert values["innodb_buffer_pool_size"] == 128
     assert values["thread_pool_size"] == 2
-    assert changed_lines(found, {"max_connections": 300, "tmp_table_size": 64}) == {
-        "50-server.cnf": {"max_connections = 300", "tmp_table_size = 64M"}
+    assert changed_lines(found, {"table_open_cache": 3000, "tmp_table_size": 64}) == {
+        "50-server.cnf": {"table_open_cache = 3000", "tmp_table_size = 64M"}
     }
 
 
@@ -98,7 +98,8 @@ def test_what_is_read_last_counts() -> None:
 @pytest.mark.parametrize(
     ("changed", "lines"),
     [
-        ({"max_connections": 90}, {"max-connections\t= 90   # was 151"}),
+        ({"max_connections": 90}, {"max-connections\t= 90   # was 151",
+                                   "back_log = 130", "thread_cache_size = 256"}),
         ({"innodb_buffer_pool_size": 512}, {"innodb-buffer-pool-size = 512M"}),
         ({"innodb_log_file_size": 96}, {"innodb_log_file_size=96M"}),
         ({"innodb_adaptive_hash_index": False}, {"loose-innodb_adaptive_hash_index = off"}),
@@ -106,12 +107,27 @@ def test_what_is_read_last_counts() -> None:
         ({"query_cache_size": 0}, {"query_cache_size        = 0M"}),
         ({"innodb_flush_method": "fsync"}, {"innodb_flush_method = fsync"}),
     ],
-)
+)  # fmt: skip
 def test_another_value_changes_its_own_line_alone(
     changed: dict[str, Value], lines: set[str]
 ) -> None:
     files = changed_lines(database(**{"70-shop.cnf": SHOP}), changed)
     assert files == {"70-shop.cnf": lines}
+
+
+@pytest.mark.parametrize(
+    ("changed", "lines"),
+    [
+        ({"max_connections": 300},
+         {"max_connections = 300", "back_log = 80", "thread_cache_size = 151"}),
+        ({"innodb_io_capacity": 1500},
+         {"innodb_io_capacity = 1500", "innodb_io_capacity_max = 2000"}),
+    ],
+)  # fmt: skip
+def test_a_default_that_the_server_computes_keeps_its_value(
+    changed: dict[str, Value], lines: set[str]
+) -> None:
+    assert changed_lines(database(), changed) == {"50-server.cnf": lines}
 
 
 def test_a_version_s_own_group_leaves_it_open_what_counts() -> None:

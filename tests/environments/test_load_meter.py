@@ -12,6 +12,7 @@ from autotune.loads.base import LoadGenerator, LoadSpec, Request
 from autotune.loads.httperf import HttperfGenerator
 from autotune.loads.httperf_sessions import SessionGenerator
 from autotune.loads.k6 import K6Generator
+from autotune.loads.oha import OhaGenerator
 from autotune.monitor.host_watch import Observations, WatchedHost
 from autotune.monitor.procfs import HostSample
 from autotune.services.base import Endpoint
@@ -51,6 +52,22 @@ def test_a_reading_of_sessions_offers_the_whole_rate_after_the_pauses(
     seconds_of_both = load.ends - load.begins - 2.0
     assert starts_per_second == pytest.approx(50.0, rel=0.02)
     assert seconds_of_both == pytest.approx(3.0, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("rate", "max_rate", "recorded"), [(3.4, 20.0, 3.0), (3.6, 3.7, 3.0), (100.5, 200.0, 100.0)]
+)
+def test_a_reading_has_the_whole_rate_that_oha_sends(
+    rate: float, max_rate: float, recorded: float
+) -> None:
+    host = Recorder("load1")
+    meter = replace(
+        gauge(1.0), load=OhaGenerator(), load_hosts=(host,), generator_hosts=(), max_rate=max_rate
+    )
+    watched = meter.take_reading(rate, 10.0, ramp_seconds=0.0)
+    (load,) = offered([host])
+    assert watched.reading.rate == recorded
+    assert load.requests == 10.0 * recorded
 
 
 def seen(*throttled: float) -> Observations:

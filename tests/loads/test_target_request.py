@@ -94,7 +94,7 @@ def test_a_request_with_everything(tmp_path: Path) -> None:
     )  # fmt: skip
     with pytest.raises(TargetError, match="the environment variable TOKEN is not set") as refused:
         build(tmp_path, load)
-    assert refused.value.hint == "export TOKEN=…"
+    assert refused.value.hint == "run `export TOKEN=…` before autotune"
 
 
 @pytest.mark.parametrize(

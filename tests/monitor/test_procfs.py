@@ -10,6 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.monitor.process_table import (
+    PAGE_BYTES,
+    PAGE_SIZE_SECTION,
     PSS_SECTION,
     ProcessOwners,
     parse_process_stat,
@@ -98,6 +100,16 @@ def test_a_process_that_was_waited_for_still_counts() -> None:
     assert (
         sum_by_service({"/proc/1/stat": stat}, ProcessOwners(programs={"x": "x"}))["x"].cpu == 2.0
     )
+
+
+@pytest.mark.parametrize(
+    ("page_size", "page_bytes"),
+    [("65536", 65_536), ("4096", 4096), ("", PAGE_BYTES), ("x", PAGE_BYTES)],
+)
+def test_memory_is_counted_in_pages_of_the_host(page_size: str, page_bytes: int) -> None:
+    stat = "1 (x) S 0 1 1 0 -1 0 0 0 0 0 100 50 30 20 20 0 4 0 7 0 3 0"
+    files = {"/proc/1/stat": stat, PAGE_SIZE_SECTION: page_size}
+    assert sum_by_service(files, ProcessOwners(programs={"x": "x"}))["x"].max_rss == 3 * page_bytes
 
 
 def test_the_scheduler_knows_better_than_hundredths_of_a_second() -> None:

@@ -65,6 +65,16 @@ def test_accepted_connections_with_unread_data_are_counted_at_the_given_ports() 
     assert not any(queue.unread_count for sample in unwatched for queue in sample.queues)
 
 
+def test_a_stream_starts_with_the_size_of_the_host_s_pages() -> None:
+    sample = (
+        "== sample ==\n==> /proc/uptime <==\n9.0 9.0\n==> /proc/stat <==\ncpu 1 0 0 9\n"
+        "==> /proc/7/stat <==\n7 (x) S 0 1 1 0 -1 0 0 0 0 0 9 9 0 0 20 0 1 0 7 0 3 0\n"
+    )
+    output = f"pagesize 65536\n{sample}{sample}\n== times ==\n"
+    parsed = parse_stream(output, ProcessOwners(programs={"x": "x"}))
+    assert [found.processes["x"].max_rss for found in parsed.samples] == [3 * 65_536] * 2
+
+
 def test_only_what_was_logged_meanwhile(tmp_path: Path) -> None:
     log, absent = tmp_path / "it's a log", tmp_path / "absent"
     log.write_text("before\n")

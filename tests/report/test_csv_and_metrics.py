@@ -56,6 +56,19 @@ def test_a_row_has_the_settings_and_the_capacity(study: Callable[[str], Study]) 
     assert best["failure"] == ""
 
 
+def test_a_parameter_with_the_name_of_a_column_has_its_own(study: Callable[[str], Study]) -> None:
+    opened = study("improved")
+    names = {"low": 7, "p99": 8, "trial": 9, "workers": 10}
+    trials = tuple(replace(trial, settings=names, effective={}) for trial in opened.state.trials)
+    changed = replace(opened, state=replace(opened.state, trials=trials))
+    for row, kept in zip(rows(changed, "trials"), rows(opened, "trials"), strict=True):
+        assert [row[f"setting.{name}"] for name in ("low", "p99", "trial")] == ["7", "8", "9"]
+        assert row["workers"] == "10"
+        assert [row[name] for name in ("low", "p99", "trial")] == [
+            kept[name] for name in ("low", "p99", "trial")
+        ]
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_metrics_are_well_formed(name: str, study: Callable[[str], Study]) -> None:
     text = format_metrics(build_study_view(study(name)))

@@ -17,7 +17,7 @@ import pytest
 from autotune.measure.reading import Reading
 from autotune.monitor.activity import HostUsage
 from autotune.report.charts import build_chart_data as page_data
-from autotune.report.page import mark_code_spans, write_page
+from autotune.report.page import encode_json, mark_code_spans, write_page
 from autotune.report.page import render_page as whole_page
 from autotune.report.studies import DatedEvent, Study, open_study
 from autotune.report.timeline import build_study_time_axis
@@ -27,6 +27,7 @@ from autotune.study.ranking import MIN_CONFIGURATIONS, list_measured_trials
 from autotune.study.reading_records import record_reading
 from autotune.study.record_codec import encode
 from autotune.study.study_state import Phase
+from autotune.unified_diff import format_file_diff
 from tests.report.recorded_lab import lab_study
 
 STUDIES = Path(__file__).with_name("studies")
@@ -274,3 +275,12 @@ def test_a_simplified_winner_shows_its_settings_and_a_repeat_does_not(
     repeats = [row for row in rows if row["phase"] == "confirm"]
     assert repeats
     assert not any("changes" in row for row in repeats)
+
+
+def test_bytes_that_are_not_utf_8_are_escaped() -> None:
+    before, after = ({"web/a.conf": b"# Gr\xf6\xdfe \xc3\xb6\nworkers %d\n" % n} for n in (1, 2))
+    diff = format_file_diff(before, after, "baseline", "trial-1")
+    packed = encode_json({"diff": diff, "path": "C:\\x"})
+    read = json.loads(gzip.decompress(base64.b64decode(packed)))
+    assert read["path"] == "C:\\x"
+    assert " # Gr\\xf6\\xdfe ö\n-workers 1\n+workers 2\n" in read["diff"]

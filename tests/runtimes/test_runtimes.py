@@ -8,6 +8,7 @@ import pytest
 
 from autotune import runtimes
 from autotune.runtimes import load_runtime
+from autotune.runtimes.systemd import parse_units
 from autotune.target.runtimes import RUNTIME_NAMES, RUNTIMES
 
 
@@ -21,3 +22,22 @@ def test_each_file_is_a_runtime() -> None:
 def test_a_runtime_has_its_traits(name: str) -> None:
     runtime, traits = load_runtime(name), RUNTIMES[name]
     assert (runtime.installed, runtime.layout.isolated) == (traits.installed, traits.isolated)
+
+
+@pytest.mark.parametrize(
+    ("printed", "seconds"),
+    [
+        ("1min 30s", 90.0),
+        ("15min", 900.0),
+        ("500ms", 0.5),
+        ("1min 2.5s", 62.5),
+        ("2h 5s", 3600.0),
+        ("infinity", 3600.0),
+        ("", 90.0),
+        ("soon", 90.0),
+    ],
+)
+def test_a_unit_has_the_time_to_stop_that_systemd_gives_it(printed: str, seconds: float) -> None:
+    lines = ("LoadState=loaded", "ActiveState=active", "SubState=running", "UnitFileState=enabled",
+             "MainPID=7", "NRestarts=0", f"TimeoutStopUSec={printed}")  # fmt: skip
+    assert parse_units(("a.service",), "\n".join(lines))["a.service"].stop_seconds == seconds

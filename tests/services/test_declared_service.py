@@ -174,7 +174,7 @@ def deployed(service: Service, file: ConfigFile, own: str, values: Mapping[str, 
 
 
 @pytest.mark.parametrize("changed", [
-    {"timeout_client": 700}, {"backlog": 300, "nbthread": 1}, {"balance": "random", "retries": 5},
+    {"timeout_server": 700}, {"backlog": 300, "nbthread": 1}, {"balance": "random", "retries": 5},
 ])  # fmt: skip
 def test_a_host_s_own_file_is_edited_as_for_the_one_that_ships(
     tmp_path: Path, changed: dict[str, Value]

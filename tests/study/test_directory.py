@@ -1,19 +1,23 @@
 from __future__ import annotations
 
+import multiprocessing
 import os
+import pwd
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from autotune import durable_files
-from autotune.errors import LOCKED_EXIT_CODE, LockedError
+from autotune.errors import LOCKED_EXIT_CODE, AutotuneError, LockedError
 from autotune.foreign_files import ForeignFileError
-from autotune.study.directory import StudyLock, describe_lock_holder, is_locked
+from autotune.study.directory import StudyLock, describe_lock_holder, find_study, is_locked
 
 HOLD = """
 import sys, time
@@ -105,3 +109,43 @@ def test_the_name_of_a_new_study_survives_a_loss_of_power(
     monkeypatch.setattr(durable_files, "sync_directory", synced.append)
     with StudyLock(tmp_path / "studies" / "shop" / "lock"):
         assert synced == [tmp_path, tmp_path / "studies"]
+
+
+def call_as_nobody(call: Callable[[], object]) -> tuple[str, str | None]:
+    """Return the message and the hint of the error in a process of an account without privileges."""
+    received, sent = multiprocessing.Pipe(duplex=False)
+    if os.fork() == 0:
+        try:
+            if os.geteuid() == 0:
+                os.setgroups([])
+                os.setgid(65534)
+                os.setuid(65534)
+            call()
+            sent.send(("no error", None))
+        except AutotuneError as error:
+            sent.send((error.message, error.hint))
+        finally:
+            os._exit(0)
+    sent.close()
+    os.wait()
+    outcome: tuple[str, str | None] = received.recv()
+    return outcome
+
+
+def test_a_study_that_this_account_cannot_read_is_not_unknown() -> None:
+    owner = pwd.getpwuid(os.geteuid()).pw_name
+    with tempfile.TemporaryDirectory() as place:
+        Path(place).chmod(0o755)
+        directory = Path(place) / "shop"
+        directory.mkdir()
+        (directory / "events.jsonl").touch()
+        directory.chmod(0)
+        for name, root in (("shop", Path(place)), (str(directory), Path(place, "none"))):
+            message, hint = call_as_nobody(partial(find_study, name, root))
+            assert message == f"{directory} cannot be read: it belongs to {owner} and has mode 0000"
+            assert hint
+        message, _ = call_as_nobody(partial(find_study, "shop/inner", Path(place)))
+        assert message.startswith(f"{directory} cannot be read")
+        message, _ = call_as_nobody(partial(find_study, "other", Path(place)))
+        assert message == "unknown study 'other'"
+        directory.chmod(0o700)

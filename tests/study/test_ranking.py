@@ -20,8 +20,14 @@ from autotune.study.ranking import (
     select_finalist_pair,
     select_finalists,
 )
-from autotune.study.schedule import ConcludeStep, MeasureStep, SimplifyStep, select_next_step
-from autotune.study.study_state import Phase, State, Trial
+from autotune.study.schedule import (
+    ConcludeStep,
+    MeasureStep,
+    SimplifyStep,
+    _plan_alternation,
+    select_next_step,
+)
+from autotune.study.study_state import Phase, State, StudyPause, Trial
 from autotune.study.winner_changes import Simplification
 from autotune.target.model import Budget
 
@@ -194,6 +200,40 @@ def test_the_proof_is_as_noisy_as_repeats_are_and_not_noisier() -> None:
     for readings, expected in ((alike, own), (apart, 0.13)):
         measured = list_confirmations(measured_again(state, Phase.CONFIRM, *readings), 2)
         assert [m.peak.sd for m in measured] == pytest.approx([expected] * 6, rel=0.15)
+
+
+@pytest.mark.parametrize(
+    ("pauses", "counted"),
+    [
+        ((), [90.0, 120.0, 121.0, 91.0, 92.0]),
+        ((StudyPause(5),), [90.0, 120.0, 91.0, 92.0]),
+        ((StudyPause(5, "b"),), [90.0, 120.0, 121.0, 91.0, 92.0]),
+        ((StudyPause(4), StudyPause(7)), [90.0, 120.0, 121.0, 91.0]),
+    ],
+)
+def test_half_a_pair_before_a_long_pause_does_not_count(
+    pauses: tuple[StudyPause, ...], counted: list[float]
+) -> None:
+    """Trials 3 to 7 are of the proof, and the fifth of them is alone."""
+    state = believed((STOCK, 90.0), (ADVICE, 115.0), (OTHER, 120.0), sd=0.06)
+    proof = ((0, 90.0), (2, 120.0), (2, 121.0), (0, 91.0), (0, 92.0))
+    measured = list_confirmations(
+        replace(measured_again(state, Phase.CONFIRM, *proof), pauses=pauses), 2
+    )
+    assert [round(m.peak.value, 1) for m in measured] == counted
+
+
+def test_after_each_long_pause_the_pair_starts_again() -> None:
+    state = believed((STOCK, 90.0), (ADVICE, 115.0), (OTHER, 120.0), sd=0.06)
+    for pause_count in range(1, 6):
+        step = _plan_alternation(state, Phase.CONFIRM, 2, 0, None, is_stage_over=False)
+        assert isinstance(step, MeasureStep)
+        assert step.source_trial == 0
+        state = measured_again(state, Phase.CONFIRM, (0, 90.0))
+        pause = StudyPause(state.trials[-1].number)
+        state = replace(state, pauses=(*state.pauses, pause))
+        assert (len(state.pauses), list_confirmations(state, 2)) == (pause_count, [])
+        assert _plan_alternation(state, Phase.CONFIRM, 2, 0, None, is_stage_over=True) is None
 
 
 def test_without_finals_nobody_is_compared_and_the_leader_is_proven() -> None:

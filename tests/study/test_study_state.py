@@ -8,7 +8,7 @@ import pytest
 
 from autotune.errors import AutotuneError
 from autotune.study import study_state
-from autotune.study.study_state import Phase, State, replay_records
+from autotune.study.study_state import Phase, State, StudyPause, replay_records
 
 TRIAL = {"event": "trial", "trial": 0, "phase": "baseline", "settings": {}, "of": None,
          "asked": None, "suggested": {}, "bindings": []}  # fmt: skip
@@ -27,6 +27,24 @@ def test_records_change_the_trial_they_name_or_the_study() -> None:
     assert state.find_trial(0).failure == "it does not start"
     assert state.list_finished_trials(Phase.BASELINE) == state.trials
     assert state.elapsed_seconds == 3.0
+
+
+@pytest.mark.parametrize(
+    ("record", "pauses"),
+    [
+        ({"event": "session", "at": "2026-03-01T12:10:00+00:00"}, ()),
+        ({"event": "session", "at": "2026-03-01T15:00:00+00:00"}, (StudyPause(0),)),
+        ({"event": "session", "at": None}, ()),
+        ({"event": "session", "at": "later"}, ()),
+        ({"event": "joined", "bed": "a", "at": "2026-03-01T15:00:00+00:00"}, (StudyPause(0, "a"),)),
+        ({"event": "joined", "bed": "b", "at": "2026-03-01T15:00:00+00:00"}, ()),
+    ],
+)
+def test_a_long_pause_between_sessions_is_known(
+    record: dict[str, Any], pauses: tuple[StudyPause, ...]
+) -> None:
+    failed = {"event": "failed", "trial": 0, "why": "no", "at": "2026-03-01T12:00:00+00:00"}
+    assert replay_records([TRIAL | {"bed": "a"}, failed, record]).pauses == pauses
 
 
 def test_a_trial_is_found_by_its_number_wherever_it_is() -> None:

@@ -53,7 +53,7 @@ def test_nothing_to_find(tiers: dict[str, Any]) -> None:
         ),
         (
             {"tiers": {"x": tier(forwards_to="y"), "y": tier(uses=["z"]), "z": tier(uses=["y"])}},
-            "tiers.y.uses",
+            "tiers.z.uses.0",
             "dependency cycle between tiers: y → z → y",
         ),
         (

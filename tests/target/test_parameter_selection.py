@@ -85,7 +85,7 @@ def test_patterns_without_a_match_have_a_place(tmp_path: Path) -> None:
     [
         ("tune: some\n", "tune: must be `core`, `all` or a list, not 'some'"),
         ("tune: []\n", "tune: must not be empty; write `core` for the usual parameters"),
-        ("tune: web.nginx\n", "not 'web.nginx'; write `[web.nginx]`"),
+        ("tune: web.nginx\n", "tune: must be `core`, `all` or a list, not 'web.nginx'"),
         ("tune: 5\n", "tune: must be `core`, `all` or a list"),
         ('parameters: {"lb.*": {fixed: 5}}\n', "'lb.*' can only be excluded"),
         ("parameters: {lb.haproxy.maxconn: true}\n", "must be a mapping, not true"),

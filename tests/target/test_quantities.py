@@ -81,10 +81,10 @@ def test_fraction(text: str, of_one: float) -> None:
         (parse_duration, "1e999s", "1e999 is too large"),
         (parse_size, True, "true is not a size; write a size as 64MB or 2GB"),
         (parse_size, ["64MB"], "a list is not a size; write a size as 64MB or 2GB"),
-        (parse_rate, "2000 rps", "unknown unit 'rps'; write a rate as 2000/s"),
+        (parse_rate, "2000 rps", "unknown unit 'rps'; write 2000/s"),
         (parse_rate, True, "true is not a rate; write a rate as 2000/s"),
         (parse_fraction, "0.001", "0.001 has no unit; write a fraction as 0.1%"),
-        (parse_fraction, "101%", "101% is more than 100%"),
+        (parse_fraction, "101%", "101% is more than 100%; write 100% or less"),
     ],
 )
 def test_refused(read: Callable[[object], object], text: object, message: str) -> None:
@@ -155,7 +155,9 @@ def test_in_unit(value: object, unit: str, number: object) -> None:
     ("value", "unit", "message"),
     [("8MB", "s", "'8MB': this parameter is counted in s, such as 8s"),
      ("5m", "MB", "'5m': this parameter is counted in MB, such as 5MB"),
-     ("8MB", "", "'8MB': this parameter has no unit: write only the number")],
+     ("8MB", "", "'8MB': this parameter has no unit: write only the number"),
+     ("8k", "", "'8k': this parameter has no unit: write only the number, such as 8000"),
+     ("4Gi", "MB", "'4Gi': this parameter is counted in MB, such as 4GB")],
 )  # fmt: skip
 def test_in_another_kind_of_unit(value: str, unit: str, message: str) -> None:
     with pytest.raises(ValueError, match=f"^{message}$"):

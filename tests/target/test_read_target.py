@@ -14,15 +14,15 @@ from ruamel.yaml import YAML
 
 from autotune.errors import TargetError
 from autotune.target.consistency_checks import REQUIRED_KEY_EXAMPLES
+from autotune.target.key_hints import list_keys_at
 from autotune.target.model import Target
 from autotune.target.read_target import (
-    ERROR_TYPE_HINTS,
     ERROR_TYPE_TEXTS,
     MISSING_KEY_EXAMPLES,
     SECRET_KEY_PATTERN,
-    list_keys_at,
     read_target,
 )
+from autotune.target.value_hints import ERROR_TYPE_HINTS
 
 SHIPPED = sorted((Path(__file__).parents[2] / "targets").glob("*.yaml"))
 WHOLE: dict[str, Any] = {

@@ -21,7 +21,7 @@ BAD = sorted((Path(__file__).parent / "bad").glob("*.yaml"))
 # What only the whole target, or a unit's value, can tell: no schema says it.
 BEYOND = re.compile(
     r"^(command_|stack_|load_generator_and|host_unknown|host_twice|tier_forwards|tier_uses|tiers_|range_|default_|load_timeout"
-    r"|slo_limit_zero|slo_errors_beyond|budget_time_too|ready_too|ready_is|percentile_below|percentile_two|host_cpus_not|yaml_"
+    r"|load_uris_and|slo_limit_zero|slo_errors_beyond|budget_time_too|ready_too|ready_is|percentile_below|percentile_two|host_cpus_not|yaml_"
     r"|load_(url_and|http_2|insecure|body_with|header_secret|path_has_a_secret|command_has_a_secret))"
 )
 

@@ -52,6 +52,13 @@ _TIMEOUT_FALLBACKS = {
     "http-request": "client",
     "http-keep-alive": "http-request",
 }
+# Maps each parameter to the parameters that its default depends on.
+_COMPUTED_FROM = {
+    "backlog": ("maxconn",),
+    "timeout_queue": ("timeout_connect",),
+    "timeout_http_request": ("timeout_client",),
+    "timeout_http_keep_alive": ("timeout_http_request",),
+}
 
 
 def find_services(host: RunningHost) -> Iterator[RunningService | str]:
@@ -203,13 +210,16 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
         ("defaults", "http_server_close", "option http-server-close", FLAG, False),
         *_list_timeouts(config),
     ):
-        # A flag that a file already sets is not tuned for that reason.
-        is_set = notation is FLAG and config.find_all(directive)
         blocks = ("global",) if section_name == "global" else PROXY_SECTIONS
         written_name = directive.replace("server ", "default-server ")
-        line, ends = f"\n    {written_name}", find_line_end(config, section_name, must_be_only=True)
-        text_before = line if notation is FLAG else f"{line} "
-        insertion = None if default is None else DirectiveInsertion(default, ends, text_before)
+        insertion = DirectiveInsertion(
+            0 if default is None else default,
+            find_line_end(config, section_name, must_be_only=True) if default is not None else (),
+            f"\n    {written_name}" if notation is FLAG else f"\n    {written_name} ",
+            computed_from=_COMPUTED_FROM.get(parameter_name, ()),
+        )
+        # A flag that a file already sets is not tuned for that reason.
+        is_set = notation is FLAG and config.find_all(directive)
         yield Tunable(
             parameter_name,
             directive,
@@ -230,9 +240,30 @@ def _explain_override(service: RunningService, parameter_name: str) -> str:
             for line in service.config.directives
         )
     ]
-    command = unit_environment.expand_command(service.host.tree, UNIT_NAME)
-    sets_maxconn = parameter_name == "maxconn" and "-n" in command
-    return next(iter(reasons), f"the command of {UNIT_NAME} sets `-n`" if sets_maxconn else "")
+    return next(iter(reasons), _explain_lower_limit(service) if parameter_name == "maxconn" else "")
+
+
+def _explain_lower_limit(service: RunningService) -> str:
+    """Return why `maxconn` in `global` may have no effect, or an empty string.
+
+    A section may set a lower limit, and `-n` in HAProxy's command replaces `maxconn`.
+    """
+    limits = [
+        (line.block, int(limit_match[0]))
+        for line in service.config.find_all("maxconn")
+        if (limit_match := re.match(r"[0-9]{1,9}\b", " ".join(line.words)))
+    ]
+    return next(
+        (
+            f"`maxconn {limit}` in `{block}` limits it: remove that line to tune it"
+            for block, limit in limits
+            if block in PROXY_SECTIONS
+            and any(name == "global" and limit < global_limit for name, global_limit in limits)
+        ),
+        f"the command of {UNIT_NAME} sets `-n`"
+        if "-n" in unit_environment.expand_command(service.host.tree, UNIT_NAME)
+        else "",
+    )
 
 
 def _list_timeouts(config: Config) -> Iterator[tuple[str, str, str, Notation, Value | None]]:

@@ -8,7 +8,8 @@ REFERENCE = ServiceReference(
     recognised="`haproxy.service` is active. HAProxy's files are those that the unit names with `-f`,"
     " otherwise `/etc/haproxy/haproxy.cfg`.",
     edited="The line in the section that sets the value. autotune adds a missing line to `global`"
-    " or to `defaults`, if the file has exactly one such section.",
+    " or to `defaults`, if the file has exactly one such section. If a timeout changes,"
+    " autotune also adds the timeouts whose defaults depend on it.",
     validated="`haproxy -c -f FILE`, for all files of the unit together.",
     read_back="The stats socket (`show info`, `show stat`, `show pools`), read with `perl`. The"
     " length of the accept queue comes from `ss`.",
@@ -20,6 +21,10 @@ REFERENCE = ServiceReference(
         UntunedReason(
             "A directive with different values in several sections",
             "The sections serve different purposes. Use one value in all sections to tune the directive.",
+        ),
+        UntunedReason(
+            "`maxconn` in `global`, if a frontend or `defaults` sets a lower `maxconn`",
+            "The lower limit takes effect.",
         ),
         UntunedReason(
             "`option http-server-close`, if a file sets another connection mode",

@@ -57,6 +57,12 @@ _FILE_OPTIONS = (
     "--defaults-group-suffix",
     "--no-defaults",
 )
+# Maps each parameter to the parameters from which the server computes its default.
+_COMPUTED_FROM = {
+    "back_log": ("max_connections",),
+    "thread_cache_size": ("max_connections",),
+    "innodb_io_capacity_max": ("innodb_io_capacity",),
+}
 _PARAMETER_NAMES = tuple(parameter.name for parameter in PARAMETERS)
 _BOOLEAN_WORDS = {"1": True, "on": True, "true": True, "0": False, "off": False, "false": False}
 
@@ -137,7 +143,10 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
         name, notation = parameter.name, _select_notation(parameter)
         default_value = computed_defaults.get(name, parameter.stock)
         insertion = DirectiveInsertion(
-            default_value, find_line_end(service.config, *_SERVER_GROUPS), f"\n{name} = "
+            default_value,
+            find_line_end(service.config, *_SERVER_GROUPS),
+            f"\n{name} = ",
+            computed_from=_COMPUTED_FROM.get(name, ()),
         )
         yield Tunable(name, name, notation, insertion=insertion, skip_reason=reasons.get(name, ""))
 

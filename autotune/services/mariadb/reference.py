@@ -8,7 +8,8 @@ REFERENCE = ServiceReference(
     recognised="`mariadb.service` is active. Its files are `/etc/mysql/my.cnf` or `/etc/my.cnf`, with"
     " all includes.",
     edited="The last line in a server group (`[mysqld]`, `[mariadb]`, …) that sets the option."
-    " autotune adds a missing option to the last server group.",
+    " autotune adds a missing option to the last server group. If `max_connections`"
+    " changes, autotune also adds the options that MariaDB would compute from it, such as `back_log`.",
     validated="`mariadbd --help --verbose` reads the files and reports unknown options and wrong"
     " values.",
     read_back="`mariadb -e 'SHOW GLOBAL VARIABLES'` through the unix socket. The length of the accept"

@@ -1,0 +1,83 @@
+"""Checks of a target for which no host is needed: variables, files and links between tiers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from autotune.environments.base import Environment
+from autotune.errors import TargetError
+from autotune.loads import target_request
+from autotune.services.base import Role
+from autotune.services.registry import Catalogue, catalogue_of
+from autotune.target.model import Target
+from autotune.target.read_target import TargetFile
+
+# Roles whose services answer requests themselves.
+FINAL_ROLES = frozenset({Role.CACHE, Role.STORE, Role.DATABASE})
+
+
+def find_stack_errors(file: TargetFile) -> Iterator[TargetError]:
+    """Yield the errors of a stack in keys that depend on the environment or on the catalogue."""
+    yield from target_request.find_request_errors(file)
+    yield from _find_missing_ssh_config(file)
+    yield from _find_ignored_containers(file)
+    yield from _find_final_tiers(file, catalogue_of(file.target))
+
+
+def check_can_search(environment: Environment) -> None:
+    """Raise TargetError if no parameter can vary, so that a study would compare nothing."""
+    if environment.space.tunable_dimensions:
+        return
+    target, document = environment.file.target, environment.file.document
+    lists_parameters = not isinstance(target.tune, str)
+    location = "tune" if lists_parameters else "parameters" if target.parameters else "tiers"
+    hint = "give a parameter a range in `parameters:`"
+    if lists_parameters:
+        hint = "list a parameter without `fixed:` in `tune:`, or give one a range"
+    raise document.build_error(
+        (location,),
+        "nothing to tune: every parameter is fixed or excluded",
+        hint=f"{hint}; `autotune measure TARGET` measures the baseline alone",
+    )
+
+
+def _find_missing_ssh_config(file: TargetFile) -> Iterator[TargetError]:
+    config = file.target.ssh.config
+    if config and not (file.path.parent / Path(config).expanduser()).exists():
+        yield file.document.build_error(
+            ("ssh", "config"),
+            f"file {config!r} does not exist",
+            hint=f"the path is relative to {file.path.parent.resolve()}, the directory of this file",
+        )
+
+
+def _find_ignored_containers(file: TargetFile) -> Iterator[TargetError]:
+    for name, tier in file.target.tiers.items():
+        if tier.container is not None and not tier.isolated:
+            yield file.document.build_error(
+                ("tiers", name, "container"),
+                f"`container:` does not apply to `runtime: {tier.runtime}`",
+                hint="add `runtime: containers` to the tier, or remove `container:`",
+            )
+
+
+def _find_final_tiers(file: TargetFile, catalogue: Catalogue) -> Iterator[TargetError]:
+    """Yield an error for each link from a cache, store or database to another tier."""
+    for name, tier in file.target.tiers.items():
+        deployments = [d for d in tier.service if d in catalogue.deployments]
+        roles = {role for d in deployments for _, role in catalogue.deployments[d]}
+        if not roles or not roles <= FINAL_ROLES:
+            continue
+        for key in ("forwards_to", "uses"):
+            if getattr(tier, key):
+                yield file.document.build_error(
+                    ("tiers", name, key),
+                    f"{key}: {tier.service[0]} calls no other tier",
+                    hint=f"remove it: {_suggest_caller(file.target, name)}",
+                )
+
+
+def _suggest_caller(target: Target, name: str) -> str:
+    callers = [other for other, tier in target.tiers.items() if name in tier.required_tiers]
+    return f"{callers[0]} calls {name}" if callers else f"another tier calls it, `uses: {name}`"

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from autotune.environments.target_warnings import find_warnings
+from autotune.target.read_target import read_target
+
+ROOT = Path(__file__).parents[2]
+STACK = """\
+name: shop
+slo: {p99: 50ms}
+hosts:
+  lb1: {address: 198.18.0.1}
+  load1: {address: 198.18.0.2}
+tiers:
+  lb: {hosts: lb1, service: nginx}
+load: {hosts: load1}
+"""
+SERVICE = """\
+services:
+  x:
+    {role: web, port: 80, unit: x.service, files: {/etc/x: {}},
+     parameters: {a: {meaning: a, default: 1, range: [1, 2]}}}"""
+COMMAND = """\
+name: rows
+command: [./bench]
+maximize: true
+parameters: {batch: {range: [1, 9], default: 4}}
+"""
+
+
+def list_warnings(tmp_path: Path, text: str) -> list[str]:
+    path = tmp_path / "shop.yaml"
+    path.write_text(text)
+    return [
+        warning.message.removeprefix(f"{path}:") for warning in find_warnings(read_target(path))
+    ]
+
+
+@pytest.mark.parametrize("target", sorted((ROOT / "targets").glob("*.yaml")), ids=lambda t: t.stem)
+def test_shipped_targets_have_no_warnings(target: Path) -> None:
+    assert find_warnings(read_target(target)) == []
+
+
+@pytest.mark.parametrize(
+    ("base", "old", "new", "warning"),
+    [
+        (STACK, "load: {hosts: load1}", "load: {}", "5:3: no tier uses host 'load1'"),
+        (STACK, "hosts: load1", "hosts: [load1, lb1]",
+         "8:23: the load host 'lb1' also serves tier 'lb'"),
+        (STACK, "198.18.0.1}", "198.18.0.1, transport: local, user: me}",
+         "4:48: `user:` has no effect with `transport: local`"),
+        (STACK, "name: shop", "name: shop\nproject: {name: a, files: /a}",
+         "2:1: `project:` has no effect: no tier uses `runtime: containers`"),
+        (STACK, "name: shop", "name: shop\ndata: {pairs: 5000}",
+         "2:1: `data:` has no effect: no tier serves `app: reference`"),
+        (STACK, "hosts: load1", "hosts: load1, headers: {A: $B}",
+         "8:32: '$B' is sent without being replaced"),
+        (STACK, "hosts: load1", "hosts: load1, body: '{{ b }}', method: POST",
+         "8:22: '{{ b }}' is sent without being replaced"),
+        (STACK, "name: shop",
+         "name: shop\ntune: [lb.nginx.use]\nparameters: {lb.nginx.use: {fixed: epoll}}",
+         "2:8: `tune:` lists lb.nginx.use, but `parameters:` fixes or excludes it"),
+        (STACK, "service: nginx}", ("service: nginx, forwards_to: web, uses: web}\n"
+         "  web: {hosts: load1, service: apache}"),
+         "7:54: `uses:` repeats 'web', to which the tier forwards"),
+        (STACK, "service: nginx}", ("service: nginx, forwards_to: web}\n"
+         "  web: {hosts: lb1, service: nginx+php-fpm}"),
+         "8:9: tiers 'lb' and 'web' share the unit and files of nginx"),
+        (STACK, "name: shop", f"name: shop\n{SERVICE}", "3:3: no tier uses the declared service 'x'"),
+        (STACK, "service: nginx", "service: nginx, port: ",
+         "7:36: `port:` has no value, so its default applies"),
+        (STACK, "name: shop", "name: shop\nparameters: {lb.nginx.use: {choices: [epoll]}}",
+         "2:29: lb.nginx.use is not searched: `choices:` lists only one value"),
+        (COMMAND, ", default: 4", "",
+         "4:14: batch has no `default:`, so its baseline is the middle of the range"),
+        (COMMAND, "{range: [1, 9], default: 4}", "{choices: [1, 2]}, b: {range: [1, 2]}",
+         "4:14: batch (and 1 other parameter) has no `default:`, so its baseline is the first choice"),
+        (COMMAND, "maximize", "timeout: 1h\nmaximize", "3:1: `timeout: 1h` exceeds the budget of 45m"),
+        (COMMAND, "[./bench]", "[./bench, $HOME]", "2:20: '$HOME' is passed on without being replaced"),
+    ],
+)  # fmt: skip
+def test_warnings(tmp_path: Path, base: str, old: str, new: str, warning: str) -> None:
+    assert list_warnings(tmp_path, base) == []
+    assert old in base
+    assert warning in list_warnings(tmp_path, base.replace(old, new, 1))
+
+
+def test_a_shell_expands_variables(tmp_path: Path) -> None:
+    assert list_warnings(tmp_path, COMMAND.replace("./bench", 'sh, -c, "./bench $HOME"')) == []
