@@ -88,8 +88,8 @@ def _read_key(directory: Path) -> bytes:
     is_private = status.st_uid == os.geteuid() and not stat.S_IMODE(status.st_mode) & 0o077
     if not is_private or len(content) != KEY_BYTES:
         raise AutotuneError(
-            f"{directory / KEY_FILE} is not a key file that only this account can read",
-            hint="move it to another place: autotune then creates a new key, and treats earlier "
+            f"{directory / KEY_FILE} is not a valid key file, or other accounts can access it",
+            hint="move it away: autotune then creates a new key, and treats earlier "
             "studies as foreign",
         )
     return content

@@ -40,7 +40,8 @@ EXIT_CODES = (
     ExitCode(
         OPERATIONAL_EXIT_CODE,
         "error",
-        "The message describes the failure, and the hint the fix. Hosts are restored first.",
+        "The message describes the failure, and the hint suggests a fix. Hosts are restored before"
+        " autotune exits.",
     ),
     ExitCode(
         USAGE_EXIT_CODE,
@@ -75,8 +76,8 @@ EXIT_CODES = (
 class AutotuneError(Exception):
     """An error that is not a bug of autotune.
 
-    ``message`` describes the failure, and ``hint`` the fix. autotune prints message and hint without a
-    traceback, and exits with ``exit_code``.
+    ``message`` describes the failure, and ``hint`` suggests a fix. autotune prints message and hint
+    without a traceback, and exits with ``exit_code``.
     """
 
     exit_code = OPERATIONAL_EXIT_CODE

@@ -28,7 +28,8 @@ MAX_SMALL_FILE_BYTES = 1 << 20  # a lock, a list of workers, a seal
 MAX_TARGET_BYTES = 200_000
 MAX_RECORD_BYTES = 1 << 26  # a manifest, a backup, a rendered file, a page
 MAX_TEMPLATE_BYTES = 1 << 24
-# A week of trials on eight test beds. To read a journal takes about ten times its size in memory.
+# Enough for a week of trials on eight test beds. Reading a journal takes about ten times its size in
+# memory.
 MAX_JOURNAL_BYTES = 1 << 27
 MAX_DATABASE_BYTES = 1 << 32  # the sampler's database, which SQLite reads page by page
 MAX_FILES = 20_000  # maximum number of files listed below one directory
@@ -118,8 +119,8 @@ def has_file(root: Path, name: str | PurePath) -> bool:
 
 
 def describe_kind(root: Path, name: str | PurePath) -> str | None:
-    """Return what a name refers to, such as "a file", "a directory" or "a link"; ``None`` if the
-    name is missing.
+    """Return the kind of object that a name refers to, such as "a file", "a directory" or "a link";
+    ``None`` if the name is missing.
     """
     try:
         with _open_parent(root, name) as (parent_descriptor, file_name):
@@ -290,7 +291,7 @@ def check_writable_path(root: Path, name: str | PurePath, max_bytes: int | None 
     if not stat.S_ISREG(file_status.st_mode):
         raise ForeignFileError(root / name, f"is {_describe_file_type(file_status)}, not a file")
     if file_status.st_nlink > 1:
-        raise ForeignFileError(root / name, "has hard links, which would be changed, too")
+        raise ForeignFileError(root / name, "has other hard links, which would also be changed")
     if max_bytes is not None and file_status.st_size > max_bytes:
         raise _build_too_large_error(root / name, max_bytes)
     return root / name

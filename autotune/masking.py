@@ -22,7 +22,7 @@ Span = tuple[int, int]
 GAP_STATE, HIDDEN_STATE, SHOWN_STATE = 0, 1, 2  # states of a character in an outline
 # No file contains the piece for this placeholder, because pieces are numbered from 1.
 _UNRESOLVED_PLACEHOLDER = "autotune-masked-0-of-0"
-# Words in masked pieces. Messages may repeat plain words, but no other words.
+# A word in a masked part of a file. Messages may repeat plain words, but no other words.
 _SECRET_WORD_PATTERN = re.compile(r"[^\s\"'/:;,=@?&|{}()\[\]<>$#\\]{5,}")
 # Possessive repetitions, because the number of ways to split a long word would be exponential.
 _PLAIN_WORD_PATTERN = re.compile(r"(?:[A-Z]?[a-z]++[._-]?+){1,8}+|[A-Z_]+|[\d.]+[a-zA-Z]?")

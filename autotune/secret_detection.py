@@ -37,7 +37,7 @@ _VALUE_REGEX = (
     r"""|(?P<bare>[^\s;"',)}&]+)"""
 )
 _WORD_PATTERN = re.compile(_VALUE_REGEX)
-_MAX_DIRECTIVE_WORDS = 5  # a directive that sets a value, three other arguments, and the value
+_MAX_DIRECTIVE_WORDS = 5  # the name of a directive, three other arguments, and the value
 _INDENT_PATTERN = re.compile(r"[ \t]*(?P<comment>[#;]+[ \t]*)?")
 _COMMENT_PATTERN = re.compile(r"[ \t]*[#;]")
 # An assignment from the part of its name that suggests a secret. Nothing after the name matches a
@@ -48,7 +48,7 @@ _ASSIGNMENT_PATTERN = re.compile(
     + r"""[\w.-]{0,40}+)["']?\]?[ \t]*+(?:!?==?~?\*?|(?P<pattern>!?~\*?)|(?<=["']),(?=[ \t]*["'])"""
     r"""|(?P<sign>:)(?:[ \t]|(?<=["']:)(?=["'])))[ \t]*(?:""" + _VALUE_REGEX + ")"
 )
-_MAX_PREFIX_LENGTH = 40  # of a name, before the part that suggests a secret
+_MAX_PREFIX_LENGTH = 40  # characters of a name before the part that suggests a secret
 _NAME_BOUNDARY_PATTERN = re.compile(r"[^\w.\[-]")
 # Values that are patterns to compare with, such as regular expressions, and therefore not secrets.
 _REGEX_VALUE_PATTERN = re.compile(r"[\[\](){}*+?|\\]|\^?(?i:basic|bearer)")

@@ -59,7 +59,7 @@ def parse_file_mode(text: str) -> int:
 
 
 def parse_decimal(text: str) -> float:
-    """Return a decimal number. Raises ValueError for other text, or above ``MAX_NUMBER``."""
+    """Return a decimal number. Raises ValueError for other text, or for a number above ``MAX_NUMBER``."""
     if not _DECIMAL_PATTERN.fullmatch(text):
         raise ValueError(f"{text[:40]!r} is not a number")
     number = float(text)

@@ -13,7 +13,8 @@ from autotune import config_text
 
 FileContents = Mapping[str, bytes]
 Line = TypeVar("Line", bound=Hashable)
-MAX_COMPARISONS = 3_000_000  # a second; two files of 1,000 different lines take 2,000
+# These take about a second. Two files of 1,000 different lines need only 2,000 comparisons.
+MAX_COMPARISONS = 3_000_000
 MIN_PRUNED_LINES = 200  # as in `difflib`
 NO_NEWLINE_MARK = "\\ No newline at end of file\n"
 
@@ -114,7 +115,7 @@ def _list_differences(
 ) -> Iterator[tuple[int, int, int, int]]:
     """Yield the ranges of lines that differ: start and end in the old file and in the new file.
 
-    Each line is given as a number. Equal lines have equal numbers.
+    Each line is represented by a number. Equal lines have equal numbers.
     """
     prefix_length = 0
     while prefix_length < min(len(old), len(new)) and old[prefix_length] == new[prefix_length]:
@@ -166,7 +167,9 @@ class _BoundedMatcher(difflib.SequenceMatcher[Line]):
         return super().find_longest_match(alo, ahi, blo, bhi)
 
     def list_opcodes(self) -> Sequence[tuple[str, int, int, int, int]] | None:
-        """Return how to turn the old lines into the new ones, or ``None`` if it takes too long."""
+        """Return the operations that turn the old lines into the new lines, or ``None`` if the comparison
+        takes too long.
+        """
         try:
             return self.get_opcodes()
         except _TooManyComparisonsError:

@@ -188,7 +188,7 @@ MISTAKES = (
     Mistake(
         "an export of nothing",
         "measure t.yaml --config list.json --yes",
-        ("parameters is missing", "autotune export"),
+        ("`parameters` is missing", "autotune export"),
     ),
     Mistake(
         "an export that is no text",
@@ -246,7 +246,7 @@ MISTAKES = (
     Mistake(
         "a study of an older version",
         "explain aa",
-        ("another version of autotune", "request a new copy"),
+        ("another version of autotune", "get a new copy"),
     ),
     Mistake("an example nowhere", "init --example local --out /proc/x.yaml", ("/proc/x.yaml: ",)),
     Mistake(

@@ -91,7 +91,7 @@ def from_log(
         raise AutotuneError(
             "\n".join(
                 [
-                    f"{', '.join(log_names)} contains no usable request",
+                    f"no usable request in {', '.join(log_names)}",
                     *logged_requests.describe_skipped(),
                 ]
             ),
@@ -142,7 +142,7 @@ def _print_result(
         echo(line, err=True)
     if recorded_requests.masked_count:
         echo(
-            f"{recorded_requests.masked_count} × masked, because a value looks like a secret",
+            f"{recorded_requests.masked_count} × masked, because a value looked like a secret",
             err=True,
         )
     for line in recorded_requests.describe_skipped():

@@ -48,7 +48,7 @@ def check_adopted_files(
     if unknown_names := sorted(set(adopted_configs) - set(instance_names)):
         raise AutotuneError(
             f"{ADOPTED_FILE} lists files of {', '.join(unknown_names)}, which are not in the target",
-            hint=f"use the same names of tiers, hosts and services in {ADOPTED_FILE} as in the target",
+            hint=f"use the same tier, host and service names in {ADOPTED_FILE} as in the target",
         )
 
 

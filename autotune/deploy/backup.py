@@ -40,7 +40,8 @@ _SEAL_PATTERN = re.compile(rb',\n "seal": "([0-9a-f]{64})"\n\}\Z')
 SYSCTL_FILE = "/etc/sysctl.d/zz-autotune.conf"
 # used instead of a digest: autotune or the software wrote the file, so its content does not matter
 ANY_DIGEST = "any"
-_MAX_DIGESTS = 2  # per path: one for the current file, and one for the new file of a killed tuner
+# maximum number per path: the current file, and the file that a killed tuner was about to write
+_MAX_DIGESTS = 2
 
 
 @dataclass(frozen=True)
@@ -127,8 +128,8 @@ class HostBackup:
         """Return the backup, extended by the digests of files and the kernel values that are about to
         be written. The backup must be written to disk before the change.
 
-        ``replaced`` maps paths to current digests, and names of kernel values to current values. If
-        autotune wrote the current file, its digest stays recorded even after failed deployments.
+        ``replaced`` contains the state before the change: digests of files by path, and kernel values by
+        name. If autotune wrote the current file, its digest stays recorded even after failed deployments.
         """
         written_digests = dict(self.last_written)
         for changed_name, digest in digests.items():
@@ -390,7 +391,7 @@ class BackupStore:
         durable_files.write_file(path, add_seal(encode_backup(backup), backup.host), 0o600)
 
     def archive(self, host: str) -> Path:
-        """Rename a backup copy from which no host must be restored, and return its new path."""
+        """Rename a backup copy that is no longer needed for a restore, and return the copy's new path."""
         path = self.path_for(host)
         return path.rename(
             path.with_name(f"{host}.{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}")

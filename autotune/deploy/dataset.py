@@ -113,5 +113,7 @@ def _run_store_command(tier: str, transport: Transport, busy_text: str, argv: Ar
         time.sleep(0.02)  # a restarted store reads its dump before it accepts commands
         command_result = transport.run(argv, timeout=120.0)
     if not command_result.ok:
-        raise AutotuneError(f"the store in tier {tier} refused data: {command_result.error_text}")
+        raise AutotuneError(
+            f"the store in tier {tier} refused the data: {command_result.error_text}"
+        )
     return command_result.stdout.strip()

@@ -130,7 +130,7 @@ class Deployment(Fleet):
         self._keeps_deployment = False
         self._isolated_files: Mapping[str, Mapping[str, bytes]] | None = None
         self._server_watch = ServerWatch(runtime.service_manager, note)
-        # how units start, by host and unit, without pages that a host does not serve
+        # how each unit starts, by host and unit; pages that the host does not serve are omitted
         self._starts: dict[str, dict[str, UnitStart]] = {}
         self._answered_before: bool | None = None  # None until the first deployment
         self._is_late = False  # true if the stack did not respond after the last rollback
@@ -295,9 +295,7 @@ class Deployment(Fleet):
         if not (down := self._server_watch.find_down_servers(active_instances, transports)):
             return None
         start_time, server_names = time.monotonic(), describe_down_servers(down)
-        self._note(
-            f"autotune waits, because load balancers report that servers are down: {server_names}"
-        )
+        self._note(f"waiting for servers that load balancers report as down: {server_names}")
         with wait_notices.wait("the load balancer", "all servers", limit_seconds):
             while down := self._server_watch.find_down_servers(active_instances, transports):
                 if time.monotonic() - start_time > limit_seconds:
@@ -618,7 +616,9 @@ class Deployment(Fleet):
             if process != good_deployment.unit_processes.get(host, {}).get(unit)
         ]
         if restarted_units:
-            raise DeployFailed(f"stopped or restarted under load: {', '.join(restarted_units)}")
+            raise DeployFailed(
+                f"units stopped or restarted under load: {', '.join(restarted_units)}"
+            )
 
     # -- locks, and what remains after a study ------------------------------------------------------
 

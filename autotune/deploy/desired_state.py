@@ -328,8 +328,8 @@ def _build_file_states(
                 raise AutotuneError(
                     f"{writers_by_path[path]} and {instance.name} both need {path} on "
                     f"{instance.placement.host}",
-                    hint="give each tier separate hosts, or run them "
-                    f"`{runtimes.format_runtime_names(installed=False)}`",
+                    hint="give each tier separate hosts, or use "
+                    f"`runtime: {runtimes.format_runtime_names(installed=False)}`",
                 )
             is_absent = files[service_path].optional and not content
             states_by_path[path] = (

@@ -253,9 +253,9 @@ class ManagedHost:
         """Write new files next to the files that they replace, and validate the new files with the
         software.
 
-        If other accounts can rename files on a path, its new file is staged in a directory that only
-        root can enter. Raises InvalidConfiguration with the software's message, or CommandFailed if a
-        file cannot be written.
+        If other accounts can rename files on a path, the new file for this path is staged in a directory
+        that only root can enter. Raises InvalidConfiguration with the software's message, or
+        CommandFailed if a file cannot be written.
         """
         commands = [
             self._build_staging_command(path, desired.files[path]) for path in plan.files_to_write
@@ -752,7 +752,7 @@ def validate_cases(transport: Transport, validation_cases: ValidationCases) -> l
 
     answers_by_case = run_on_staged_files(transport, validation_cases, "validated", build_check)
     return [
-        next((a.error_text or "it is refused" for a in answers if not a.ok), None)
+        next((a.error_text or "the software refused it" for a in answers if not a.ok), None)
         for answers in answers_by_case
     ]
 

@@ -55,7 +55,7 @@ _EXCLUSIVE_STEP = "alone || exit"
 # The rule allows `sh` only without arguments, because commands arrive on standard input.
 SUDOERS_RULE = 'ALL=(root) NOPASSWD: /usr/bin/sh ""'
 _EXCLUSIVE_WAIT_SECONDS = 100.0  # limit for the wait of `alone`
-# Notices of a wait show these functions with their unit, and other functions with a description.
+# Wait notices show the unit for these functions, and a description for all other functions.
 _ACTION_COMMANDS = frozenset({"stop", "restart", "reload", "enable", "disable", "reread"})
 _COMMAND_DESCRIPTIONS = {
     "look": "reading the state of files and units",

@@ -211,13 +211,13 @@ class HostLock:
         if holder is not None and holder.is_same_tuner(self._me):
             return LockedError(
                 f"{self._transport.name} and {holder.entry} of `hosts:` are the same machine",
-                hint="keep one of the entries, and use it in all tiers that run on this machine",
+                hint="keep one of the entries, and use it in all tiers that run on that machine",
             )
         return LockedError(
             f"{self._transport.name} is being tuned by {holder or 'another tuner'}"
             + (f" (study {holder.study})" if holder else ": the record of its lock cannot be read"),
-            hint="wait until that run has finished; autotune takes over the lock if its process no "
-            "longer exists"
+            hint="wait until that run has finished; autotune takes over the lock if the process of that "
+            "run no longer exists"
             + (
                 ""
                 if holder

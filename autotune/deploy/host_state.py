@@ -44,8 +44,8 @@ class FileState:
 
 @dataclass(frozen=True)
 class ObservedFile:
-    """Observed state of a path. ``detail`` is a SHA-256, a link target, or the reason why the path was
-    refused.
+    """Observed state of a path. ``detail`` is a SHA-256 digest, a link target, or the reason why the path
+    was refused.
 
     ``staging_directory`` is set if other accounts can rename a directory on the path of the file.
     """
@@ -280,8 +280,8 @@ class HostPlan:
 
     The order is ``units_to_stop``, ``files_to_write``, ``files_to_remove``, ``sysctls``,
     ``unit_actions``, and ``boot_changes``. ``unread_files`` are files that the service manager may not
-    have read yet. ``replaced`` maps replaced files to current digests, and replaced kernel values to
-    current values.
+    have read yet. ``replaced`` contains the state before the change: digests of files by path, and kernel
+    values by name.
     """
 
     units_to_stop: tuple[str, ...] = ()

@@ -149,7 +149,9 @@ class LoadHosts(ManagedHosts):
         )
         self._note_lines(preparation_results.results)
         for host_name, error in {**errors, **preparation_results.errors}.items():
-            self._note(f"{host_name} generates load without changed kernel values: {error.message}")
+            self._note(
+                f"{host_name} generates load with its current kernel values: {error.message}"
+            )
 
 
 def _adjust_kernel_values(

@@ -216,8 +216,8 @@ def describe_draining(
     """Return the message about old workers that still serve connections made before a reload."""
     clients_text = f" ({', '.join(client_addresses)})" if client_addresses else ""
     return (
-        f"{host}: {format_count(process_count, 'old worker')} of {unit_name} still finish earlier "
-        f"connections{clients_text}. New connections use the new configuration"
+        f"{host}: earlier connections are still served by {format_count(process_count, 'old worker')} "
+        f"of {unit_name}{clients_text}. New connections use the new configuration"
     )
 
 

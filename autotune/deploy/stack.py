@@ -237,7 +237,7 @@ def _find_tier_roles(target: Target, tier: str) -> set[Role]:
 
 
 def _build_local_cache_endpoint(tier: str, host: str, context: StackContext) -> Endpoint:
-    """Return the endpoint of the local cache of a host, which no other host can reach."""
+    """Return the endpoint of a host's local cache. No other host can reach this endpoint."""
     port = next(service.port for service in SHIPPED.list_by_role(Role.LOCAL))
     return Endpoint("127.0.0.1", context.ports.get((build_local_cache_name(tier), host)) or port)
 

@@ -29,8 +29,8 @@ from autotune.services.diagnosis import DiagnosisRule as ServiceRule
 BottleneckRule = Callable[[ReadingContext], Bottleneck | None]
 
 IDLE_CPU_SHARE = 0.10  # maximum idle share of the CPUs if CPU is the bottleneck
-# Minimum share of the time with requests in flight in which a service's processes are running or
-# runnable, if CPU is the bottleneck
+# If CPU is the bottleneck, a service's processes are running or runnable for at least this share of the
+# time with requests in flight.
 REQUEST_TIME_SHARE = 0.5
 # If the stack uses a smaller share of the CPUs, other programs keep the CPUs busy.
 STACK_CPU_SHARE = 0.25
@@ -349,7 +349,7 @@ def _find_slow_instance(context: ReadingContext) -> tuple[InstanceActivity | Non
     )
     for cache in caches:
         if cache.unanswered_queries > cache.answered_queries:
-            return cache, "the cache did not respond to most queries of its counters"
+            return cache, "the cache did not respond to most queries for its counters"
     counted_caches = [
         (c.counters, lookups)
         for c in caches

@@ -100,7 +100,7 @@ def read_host(
     )
     if not unit_output.ok:
         raise AutotuneError(
-            f"{host.name} has no systemd, which autotune needs to reload its services",
+            f"{host.name} has no systemd, which autotune needs to reload services",
             hint="write a target with `autotune init --example command`",
         )
     tree = follow_links(transport, unpack_collected(transport.name, collected_files.stdout))
@@ -175,8 +175,8 @@ def read_isolated_host(
 ) -> DiscoveredHost:
     """Return a host with the files in the separate file system of its services.
 
-    ``archive_command`` prints a tar archive of each of ``paths`` in base64. It uses no program in the
-    separate file system.
+    ``archive_command`` prints a tar archive of each of ``paths`` in base64. The command uses no program
+    in the separate file system.
     """
     commands = [Command(tuple(archive_command), required=True), Command(("nproc",), required=True)]
     archives, processors = run_required(

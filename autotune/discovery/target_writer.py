@@ -216,7 +216,9 @@ def _read_hosts(logins: Sequence[str], ssh_config: Path | None) -> list[Discover
 def _parse_login(login: str, ssh_config: Path | None) -> SshHost:
     match = _LOGIN_PATTERN.fullmatch(login.strip())
     if match is None:
-        raise AutotuneError(f"{login!r} is not a host", hint="use --from user@host[,user@host…]")
+        raise AutotuneError(
+            f"{login!r} is not a host name or address", hint="use --from user@host[,user@host…]"
+        )
     return SshHost(
         name=login.strip(),
         address=match["address"].strip("[]"),
@@ -244,7 +246,9 @@ def _find_entry_tiers(discovered_tiers: Sequence[DiscoveredTier]) -> list[Discov
 def _choose_request(
     discovered_tiers: Sequence[DiscoveredTier], paths: Sequence[str] = _USUAL_PATHS
 ) -> LoadRequest:
-    """Return the first page that responds, or else the last path. One redirect is followed."""
+    """Return the request for the first of ``paths`` that returns a page, or else for the last of
+    ``paths``. One redirect is followed.
+    """
     entry_tier = _find_entry_tiers(discovered_tiers)[0]
     host, front_instance = entry_tier.instances[0].host.address, entry_tier.instances[0]
     if front_instance.tls:
@@ -289,7 +293,7 @@ def _choose_tls_request(
 
 
 def _request_redirect_target(host: str, url: SplitResult, description: str) -> LoadRequest:
-    """Request the URL to which the site redirects from the same host, and return it for the load."""
+    """Request the URL to which the site redirects, from the same host. Return the URL for the load."""
     answer = curl.send_request(LocalTransport(), _build_request(host, url), _FIRST_REQUEST_SECONDS)
     return _describe_url(f"{description} {url.geturl()}", host, url, answer)
 
@@ -461,7 +465,7 @@ def _format_parameter(dimension: Dimension, value: Value) -> str:
 def _format_load(stack: AdoptedStack) -> Iterator[str]:
     yield "# Load comes from this machine unless `hosts:` lists other hosts, and goes only to the"
     yield "# first tier. `path` is requested by address, without a host name. Load never exceeds"
-    yield "# max_rate. Each response is compared with the responses before the first trial."
+    yield "# max_rate. Each response is compared with responses from before the first trial."
     yield "# `expect: {body: TEXT}` sets text that every correct response contains."
     yield "# `today: RATE` sets the current rate of your users: the proof measures latency at this rate."
     if stack.load_request.remark:

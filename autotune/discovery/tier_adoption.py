@@ -66,7 +66,7 @@ def adopt_tier(tier: DiscoveredTier, runtime: str = DEFAULT_RUNTIME) -> AdoptedT
             reason = (
                 "its files are not at Debian's paths"
                 if service.interpreter
-                else "units keep their own limits"
+                else "autotune keeps the limits of existing units"
             )
             adopted_tier.skipped.update(dict.fromkeys(parameter_names, reason))
     return adopted_tier

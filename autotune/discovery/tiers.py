@@ -15,7 +15,7 @@ from autotune.services.base import Role
 from autotune.services.config_files import Config
 from autotune.services.registry import Catalogue, select_companions
 
-# A name is matched from its start only, because a long word could otherwise match from any letter.
+# A match starts only at the start of a name. Otherwise, a long word would be tried from each letter.
 _ADDRESS_PATTERN = re.compile(
     r"(\[[0-9a-fA-F:]+\]|(?<![A-Za-z0-9_.-])[A-Za-z0-9_.-]++):([0-9]{2,5})"
 )

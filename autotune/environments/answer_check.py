@@ -205,7 +205,7 @@ def _find_problems(page: LoadPage, answers: Sequence[ProbeAnswer | None]) -> Ite
                 f", Location: {redirect_target[:200]}" if redirect_target else ""
             )
         elif not (page.expect and page.expect.body) and (error_words := find_error(answer)):
-            yield f"status {answer.status}, but it looks like an error page: {error_words!r}"
+            yield f"status {answer.status}, but the page looks like an error page: {error_words!r}"
 
 
 def build_problem_record(page: LoadPage, reason: str) -> dict[str, Any]:

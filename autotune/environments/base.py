@@ -116,8 +116,8 @@ class Environment(Protocol):
 
     @property
     def excluded(self) -> tuple[str, ...]:
-        """Return one line for each choice that was removed from the search space. The hosts do not
-        support removed choices.
+        """Return one line for each choice that was removed from the search space because the hosts do
+        not support it.
         """
         ...
 

@@ -52,7 +52,10 @@ class EditProof:
         for service, names in _group_by_service(self.unproven).items():
             yield f"{service}: effect of edits to {', '.join(names)} (its program does not print them)"
         for service, names in _group_by_service(self.untested).items():
-            yield f"{service}: effect of edits to {', '.join(names)} (the rules allow no other value now)"
+            yield (
+                f"{service}: effect of edits to {', '.join(names)} (the rules currently allow no other "
+                "value)"
+            )
 
 
 NO_PROOF = EditProof()
@@ -210,8 +213,8 @@ class _Prover:
         reported: _ValuesByInstance,
         current_values: _ValuesByInstance,
     ) -> str:
-        """Return what is wrong if an edit has no effect, or also changes another value. Otherwise,
-        the result is empty.
+        """Return the problem if an edit has no effect, or also changes another value. Otherwise, the
+        result is empty.
         """
         for instance in self._find_owners(parameter_name):
             own_values, values_before = reported[instance.name], current_values[instance.name]

@@ -52,7 +52,8 @@ LATENCY_PROBES = 2
 # If pages are slow, the search's minimum rate is this share of the rate that one client reaches with
 # sequential requests.
 MIN_RATE_SHARE = 0.1
-WINDOWS_PER_SECOND = 0.4  # maximum warm-up windows per second of an evaluation's time limit
+# maximum number of warm-up windows per second of an evaluation's time limit
+WINDOWS_PER_SECOND = 0.4
 # A measurement ends once the sd of its log peak is this low. CLAIM_SD applies if a verdict depends on the
 # measurement, and SEARCH_SD applies during the search. Repeated measurements differ by at least 5 %
 # (`estimate.MEASUREMENT_LOG_SD`), so more precision does not help the search.
@@ -239,7 +240,7 @@ class LoadSession:
         )
 
     def _forget_readings(self, restarted_instances: Iterable[str]) -> None:
-        """Reset what the readings before a deployment showed of the stack's state."""
+        """Reset the state that was derived from readings before the deployment."""
         self._is_warm = self._is_warm and not self._loses_cache(restarted_instances)
         self._last_rate, self._errors_seen = 0.0, False
         self._recovery = self._recovery.with_deployment()
@@ -440,8 +441,8 @@ def update_expected_peak(
 
     Without an expected peak, or if the stack limited the rate of the warm-up, the peak is probably
     somewhat above the sustained rate. If the stack failed at every rate, the peak is probably near the
-    lowest rate. A search that starts near the peak finds the peak, instead of only proving that it is
-    below the best peak.
+    lowest rate. A search that starts near the peak finds the peak, instead of only proving that the peak
+    is below the best peak.
     """
     if (minimum_rate := warm_up_result.failed_rate) is not None:
         return Estimate.from_value(minimum_rate, UNMEASURED_PEAK_SD)

@@ -28,7 +28,7 @@ def check_names(file: TargetFile) -> None:
     """
     if needs_bed(file.target):
         raise AutotuneError(
-            f"{file.path}: the addresses of its hosts differ between beds",
+            f"{file.path}: the addresses of the hosts differ between beds",
             hint="`check` and `run` accept `--beds all`; other commands need a target with the addresses "
             "of one bed",
         )

@@ -17,7 +17,7 @@ from autotune.measure.reading import Reading
 # The stack did not recover if it is still overloaded at this share of a rate that met the SLO before. At
 # higher rates, readings also fail by chance.
 RECOVERED_RATE_SHARE = 0.9
-# rates before a reading, as shares of its rate, and the seconds at each of these rates
+# rates offered before a reading, as shares of the reading's rate, and the seconds at each rate
 STEP_SHARES, STEP_SECONDS = (0.25, 0.5, 0.75), 1.0
 
 

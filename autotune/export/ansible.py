@@ -164,12 +164,12 @@ def _build_inventory(study: Study) -> dict[str, Any]:
         # An SSH configuration can contain commands, so a file that belongs to the study is refused.
         if config_path.is_relative_to(study.directory.resolve().parent):
             raise ExportError(
-                study, f"its SSH configuration {config_path} is in the directory of studies"
+                study, f"the SSH configuration {config_path} is in the directory of studies"
             )
         if not ownership.is_own_study(study.directory):
             raise ExportError(
                 study,
-                f"its SSH configuration {config_path}, which can contain commands, was chosen by the "
+                f"the SSH configuration {config_path}, which can contain commands, was chosen by the "
                 "author of the study",
                 "use --format shell",
             )

@@ -45,7 +45,7 @@ from autotune.target.read_target import read_target
 from autotune.unified_diff import Hunk, split_lines
 
 WEB_ACCOUNT = ("www-data", "www-data")
-# Any facts suffice, because facts affect values but no names.
+# Any facts suffice, because facts affect values, but not names.
 PLACEHOLDER_FACTS = HostFacts(cpus=1.0, memory=2**30)
 
 
@@ -135,7 +135,7 @@ def _split_lines(
         return (Hunk(1, (), tuple(split_lines(content))),) if content else ()
     if sha256(content).hexdigest() == original:
         return ()
-    raise ExportError(study, f"it does not record which lines of {path} change", APPLY_HINT)
+    raise ExportError(study, f"the study does not record which lines of {path} change", APPLY_HINT)
 
 
 def _derive_edits(
@@ -158,7 +158,9 @@ def _check_record_agreement(
     study: Study, host: str, record: HostRecord, desired_state: DesiredState
 ) -> None:
     if host not in desired_state.hosts:
-        raise ExportError(study, f"it deployed to {host!r}, but its target runs nothing there")
+        raise ExportError(
+            study, f"the study deployed to {host!r}, but its target runs nothing there"
+        )
     host_state = desired_state.hosts[host]
     for item_kind, recorded_items, derived_items in (
         ("unit", record.units, host_state.units),
@@ -168,8 +170,8 @@ def _check_record_agreement(
             if recorded_items.get(item_name) != derived_items.get(item_name):
                 raise ExportError(
                     study,
-                    f"its record of {host} sets {item_kind} {item_name!r} to "
-                    f"{recorded_items.get(item_name, 'nothing')}, but the services of its target set it "
+                    f"the record of {host} sets {item_kind} {item_name!r} to "
+                    f"{recorded_items.get(item_name, 'nothing')}, but the services of the target set it "
                     f"to {derived_items.get(item_name, 'nothing')}",
                 )
 
@@ -204,7 +206,8 @@ def _derive_desired_state(
     active_instances = planned_stack.active_instances(trial.settings)
     if unknown_instances := sorted(contents.keys() - {part.name for part in active_instances}):
         raise ExportError(
-            study, f"it contains files of {unknown_instances[0]!r}, which its target does not run"
+            study,
+            f"the study contains files of {unknown_instances[0]!r}, which its target does not run",
         )
     # Alternative deployments may use the same instance name. The files belong to the active deployment.
     selected_instances = [
@@ -289,7 +292,7 @@ def _load_adopted_configs(study: Study, trial: Trial) -> dict[str, AdoptedConfig
     adopted_record = find_adopted_record(study.records, trial.bed)
     if adopted_record is None:
         if not study.target.simulated:
-            raise ExportError(study, "it does not record which files of its hosts it edits")
+            raise ExportError(study, "the study does not record which files of its hosts it edits")
         return {}
     adopted_configs = host_templates.from_record(adopted_record).adopted_configs
     _check_edited_tiers(study, _select_target(study, trial), adopted_configs)
@@ -324,7 +327,8 @@ def _check_edited_tiers(study: Study, target: Target, adopted: Mapping[str, Adop
             if missing_services := sorted(services - tier_configs.keys()):
                 raise ExportError(
                     study,
-                    f"it does not record the files of {missing_services[0]} that it edits on {host}",
+                    f"the study does not record the files of {missing_services[0]} that it edits on "
+                    f"{host}",
                 )
 
 

@@ -18,5 +18,6 @@ class ExportError(AutotuneError):
     def __init__(self, study: Study, reason: str, hint: str = "") -> None:
         super().__init__(
             f"study {study.name!r} is not exported: {reason}",
-            hint=hint or "restore its events.jsonl from a copy, or use `autotune run` here",
+            hint=hint
+            or "restore its events.jsonl from a copy, or start a new study with `autotune run`",
         )

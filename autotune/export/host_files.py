@@ -26,9 +26,9 @@ from autotune.unified_diff import Hunk, split_lines
 SYSCTL_FILE = "/etc/sysctl.d/99-autotune.conf"
 ABSENT_DIGEST = "absent"  # stands for the digest of a missing file
 SAFETY_NOTICE = (
-    "Files in directories of other accounts are changed in the same way as by `autotune apply`. "
-    "The host then needs "
-    "Perl or Python 3. If a file cannot be changed safely, the script changes nothing and shows why."
+    "The script changes files in directories of other accounts in the same way as `autotune apply`. "
+    "The host then needs Perl or Python 3. If a file cannot be changed safely, the script changes "
+    "nothing and shows why."
 )
 MODEL_NOTICE = (
     "This is the result of a model. No host was measured, and the gain on real hosts is unknown."
@@ -122,7 +122,9 @@ def list_changed_hosts(
     # A host's name becomes part of a path and of a script that root runs. Only names in the target are
     # accepted.
     if unknown_hosts := sorted(records.keys() - study.target.hosts.keys()):
-        raise ExportError(study, f"it deployed to {unknown_hosts[0]!r}, which is not in its target")
+        raise ExportError(
+            study, f"the study deployed to {unknown_hosts[0]!r}, which is not in its target"
+        )
     baseline = find_conclusion(study.state).baseline
     baseline_and_files = (
         (baseline.trial, read_rendered_files(study.directory, baseline.trial)) if baseline else None
@@ -206,7 +208,9 @@ def _check_masked_words(study: Study, file: HostFile) -> None:
     for hunk in file.edits:
         first_line = hunk.start_line - 1 + line_shift
         if tuple(content_lines[first_line : first_line + len(hunk.added)]) != hunk.added:
-            raise ExportError(study, f"its edits of {file.path} do not match the recorded file")
+            raise ExportError(
+                study, f"the recorded edits of {file.path} do not match the recorded file"
+            )
         line_shift += len(hunk.added) - len(hunk.removed)
         try:
             split_hunk(hunk)
@@ -224,7 +228,7 @@ def _read_records(study: Study, trial: Trial) -> dict[str, HostRecord]:
     ]
     hosts = deploy_records[-1].get("hosts") if deploy_records else None
     if not isinstance(hosts, Mapping) or not hosts:
-        raise ExportError(study, f"it does not record the hosts of trial {trial.number}")
+        raise ExportError(study, f"the study does not record the hosts of trial {trial.number}")
     return {host: read_record(study, host, record) for host, record in hosts.items()}
 
 
@@ -301,4 +305,4 @@ def _check_names(study: Study, exported_names: Iterable[str]) -> None:
     if unsafe_names := [
         name for name in exported_names if not ORDINARY_TEXT_PATTERN.fullmatch(name)
     ]:
-        raise ExportError(study, f"{unsafe_names[0]!r} is not a unit or a kernel value")
+        raise ExportError(study, f"{unsafe_names[0]!r} is neither a unit nor a kernel value")

@@ -71,7 +71,7 @@ def _read_edits(edits: list[Mapping[str, Any]]) -> tuple[Hunk, ...]:
         _check_keys(edit, Hunk)
         first_line = edit["start_line"]
         if type(first_line) is not int or not last_line <= first_line <= _MAX_LINES:
-            raise ValueError(f"{first_line!r} is not a line number after {last_line - 1}")
+            raise ValueError(f"line number {first_line!r} is not above {last_line - 1}")
         hunk = Hunk(first_line, _read_lines(edit["removed"]), _read_lines(edit["added"]))
         if not hunk.removed and not hunk.added:
             raise ValueError(f"nothing changes at line {first_line}")

@@ -30,7 +30,7 @@ def check_trial(study: Study, trial: Trial) -> None:
     # Exports contain the effective values, which replace some requested values.
     for name, value in (*trial.settings.items(), *trial.effective_settings.items()):
         if not _is_parameter(study, name, trial.settings, declared_parameters):
-            raise ExportError(study, f"{name!r} is not a parameter of its target")
+            raise ExportError(study, f"{name!r} is not a parameter of the target")
         if not _is_value(study, name, value, trial.settings, declared_parameters):
             raise ExportError(study, f"{name} cannot be {format_value(value)}")
 

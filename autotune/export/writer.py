@@ -70,8 +70,8 @@ def write_export(
         raise AutotuneError(f"{output_directory} {problem}", hint="use an empty or new directory")
     if study.target.simulated and not allow_simulated:
         raise AutotuneError(
-            f"study {study.name!r} measured a model, so its gain is not proven for hosts",
-            hint="--of-a-model exports it with a notice in its files",
+            f"study {study.name!r} measured a model, so its gain is not proven on real hosts",
+            hint="--of-a-model exports the study, with a notice in the exported files",
         )
     exported_files = build_export(
         study, select_trial(study, trial), format_name, include_unchanged=include_unchanged
@@ -156,7 +156,7 @@ def _list_changing_hosts(study: Study, trial: Trial, *, include_unchanged: bool)
     if not hosts.units:
         raise AutotuneError(
             f"trial {trial.number} of study {study.name!r} changes nothing on its hosts",
-            hint="--all exports its complete deployment",
+            hint="--all exports the trial's complete deployment",
         )
     return hosts
 

@@ -31,7 +31,7 @@ _V1_OPTIONAL_CONTROLLER = "cpuacct"
 _PERIOD_MICROSECONDS = 10_000
 _MIN_QUOTA_MICROSECONDS = 1_000  # the kernel's minimum quota
 _MAX_PERIOD_MICROSECONDS = 1_000_000  # the kernel's maximum period
-# Files that kernels without swap accounting lack, so that hosts may swap.
+# Files that are missing in kernels without swap accounting, with which hosts may swap.
 _OPTIONAL_FILES = frozenset({"memory.swap.max", "memory.memsw.limit_in_bytes"})
 _KILL_TIMEOUT_SECONDS = 60.0  # time limit for killed processes to exit
 
@@ -129,8 +129,9 @@ def list_group_limits(hierarchy: CgroupHierarchy, host: LabHost) -> dict[str, st
 def compute_cpu_bandwidth(cpus: float) -> tuple[int, int]:
     """Return the quota and period in µs that limit a group to ``cpus`` CPUs.
 
-    A short period delays a throttled host by milliseconds instead of the kernel's default 100 ms. A
-    small fraction of a CPU needs a longer period, because the quota has a minimum.
+    With a short period, throttling delays a host by a few milliseconds. With the kernel's default period,
+    throttling would delay a host by up to 100 ms. A small fraction of a CPU needs a longer period,
+    because the quota has a minimum.
     """
     period = min(
         max(_PERIOD_MICROSECONDS, round(_MIN_QUOTA_MICROSECONDS / cpus)), _MAX_PERIOD_MICROSECONDS

@@ -205,7 +205,7 @@ def decode_plan(record: dict[str, Any], lab_names: LabNames) -> LabPlan:
     ``TypeError``.
     """
     if record["schema"] != _SCHEMA_VERSION:
-        raise ValueError(f"schema {record['schema']} is not {_SCHEMA_VERSION}")
+        raise ValueError(f"unsupported schema {record['schema']}, expected {_SCHEMA_VERSION}")
     return LabPlan(
         lab_names,
         tuple(LabHost(**host) for host in record["hosts"]),

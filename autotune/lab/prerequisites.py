@@ -55,7 +55,7 @@ def list_obstacles(missing_packages: Sequence[str]) -> list[str]:
     """Return the reasons why a lab is impossible, including ``missing_packages``."""
     reasons = []
     if os.geteuid() != 0:
-        reasons.append("it requires root to create namespaces, mounts and a bridge")
+        reasons.append("only root can create namespaces, mounts and a bridge")
     if missing_packages:
         reasons.append("missing packages: " + ", ".join(missing_packages))
     if not reasons:  # root in a container often has no permission to mount

@@ -280,7 +280,8 @@ class AnswerValidator:
                 wrong_count = size_errors
                 example = (
                     example
-                    or f"the mean size of all responses shows that {size_errors} have another size"
+                    or f"the mean size of all responses shows that {size_errors} of them have another "
+                    "size"
                 )
         return WrongAnswers(
             self.method, wrong_count, inspection.inspected, inspection.wrong_count, example

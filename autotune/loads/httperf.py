@@ -218,7 +218,7 @@ ListItem = TypeVar("ListItem")
 PROCESS_LIMITS = ProcessLimits(
     open_connections=1000, max_rate=6000.0
 )  # FD_SETSIZE is 1024; a process reaches about 12,000/s at most
-# latency limits; a process has connections for the requests that arrive within this time
+# a process has connections for the requests that arrive within this multiple of the latency limit
 MIN_HELD_LIMITS = 5.0
 MAX_HELD_LIMITS = 10.0
 MIN_OPEN_CONNECTIONS = 64

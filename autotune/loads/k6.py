@@ -42,13 +42,13 @@ from autotune.transports.request import DEFAULT_PORTS, Request
 PROCESS_LIMITS = ProcessLimits(
     open_connections=500, max_rate=3000.0, keeps_connections=True
 )  # few connections, because each client is a JavaScript engine
-# all clients together can hold the requests that arrive in this many latency limits
+# all clients together can hold the requests that arrive within this multiple of the latency limit
 MIN_HELD_LIMITS = 5.0
 MIN_CLIENTS = 16
 START_SECONDS = 30  # time for k6 to start and for a script's `setup`
 # the growth factor applies to bins beyond the latency limit
 BINS_WITHIN_LIMIT, BIN_GROWTH_FACTOR = 25, 1.25
-GOLDEN_SECTION = 0.6180339887498949  # successive multiples of it are evenly spread
+GOLDEN_SECTION = 0.6180339887498949  # its successive multiples, modulo 1, are evenly spread
 ERROR_KINDS = (
     "1xx", "3xx", "4xx", "5xx", "wrong body", "timeout", "refused", "reset", "certificate",
     NO_PORT_ERROR, NO_FILE_ERROR, "other", "failed check", "script error", "no request made", "elsewhere",
@@ -215,10 +215,11 @@ class K6Generator(LoadGenerator):
 
 
 def shuffle_visits(visits: tuple[WeightedVisit, ...]) -> tuple[WeightedVisit, ...]:
-    """Return the visits in random order, sorted by their number of requests.
+    """Return the visits sorted by their number of requests. Visits with equal numbers are in random
+    order.
 
-    The scenario gives the last places in its order to the last visits, and rounds their number down.
-    The load therefore never contains more requests than requested.
+    The scenario rounds down the number of the last visits, which are the longest. The load therefore
+    never contains more requests than requested.
     """
     shuffled_visits = secrets.SystemRandom().sample(visits, len(visits))
     return tuple(sorted(shuffled_visits, key=lambda visit: len(visit.session_steps)))

@@ -160,7 +160,7 @@ class K6ScriptGenerator(K6Generator):
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise LoadError(
                 f"cannot run {self.script}: {read_first_line(output)}",
-                hint="autotune counts its requests in a few slow runs before any other load",
+                hint="autotune starts the script a few times slowly, to count the requests of a run",
             ) from error
         if has_uncounted_requests(summary) or has_late_requests(summary):
             reason = UNCOUNTED_REQUESTS if has_uncounted_requests(summary) else LATE_REQUESTS
@@ -322,7 +322,7 @@ def read_script(path: Path, max_requests: int | None = None) -> K6ScriptGenerato
             raise UnusableWorkload(f"cannot read {script_path.name}: {reason}") from error
         if sum(map(len, text_by_path.values())) > MAX_SCRIPT_CHARACTERS:
             raise UnusableWorkload(
-                f"script and imports are larger than {MAX_SCRIPT_CHARACTERS // 1000} kB"
+                f"the script and its imports are larger than {MAX_SCRIPT_CHARACTERS // 1000} kB"
             )
         pending_paths += (
             script_path.parent / name

@@ -318,8 +318,8 @@ def _describe_failure(summary_text: str) -> str:
     exit_status_match = _EXIT_CODE_PATTERN.search(summary_text)
     if exit_status_match is not None and exit_status_match[1] == str(CRASHED_STATUS):
         return (
-            f"mutilate crashed with a segmentation fault ({CRASHED_STATUS}), which its default "
-            "arrivals cause: use `-i exponential:1` or `-i fb_ia`"
+            f"mutilate crashed with a segmentation fault ({CRASHED_STATUS}), caused by its "
+            "default arrivals: use `-i exponential:1` or `-i fb_ia`"
         )
     output_end = find_last_line(_EXIT_CODE_PATTERN.sub("", summary_text))
     return find_failure_reason(output_end) or f"mutilate printed no result: {output_end}"

@@ -51,9 +51,8 @@ from autotune.transports.temporary_files import temporary_file_script
 PROCESS_LIMITS = ProcessLimits(
     open_connections=900, max_rate=12_000.0, keeps_connections=True
 )  # because 1024 descriptors are a common limit
-MIN_HELD_LIMITS = (
-    5.0  # latency limits; connections suffice for the requests that arrive in this time
-)
+# connections suffice for the requests that arrive within this multiple of the latency limit
+MIN_HELD_LIMITS = 5.0
 MIN_OPEN_CONNECTIONS = 16
 MAX_PATHS = 10_000
 TIMER_GRACE_SECONDS = 0.02  # oha sends the last requests one timer tick late

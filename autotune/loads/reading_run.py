@@ -2,12 +2,13 @@
 once.
 
 A reading has two phases, the ramp-up and the counted phase. The ramp-up offers the same load for
-``spec.ramp_seconds``. It needs its own processes, because httperf prints one histogram for a whole run.
-If most requests of the ramp-up failed, the counted phase is not started, and the truncated result of the
-ramp-up is returned. The ramp-up abandons requests after ``RAMP_TIMEOUT_LIMITS`` latency limits, so a
-clearly overloaded ramp-up ends within about a second. The counted phase starts after the last response
-of the ramp-up. If the stack keeps up, the pause between the phases lasts milliseconds. During the
-counted phase, the generator limits the queue (see ``httperf``), and ``spec.seconds`` limits the time.
+``spec.ramp_seconds``. The ramp-up needs separate processes, because httperf prints one histogram for a
+whole run. If most requests of the ramp-up failed, the counted phase is not started, and the truncated
+result of the ramp-up is returned. The ramp-up abandons requests after ``RAMP_TIMEOUT_LIMITS`` latency
+limits, so a clearly overloaded ramp-up ends within about a second. The counted phase starts after the
+last response of the ramp-up. If the stack keeps up, the pause between the phases lasts milliseconds.
+During the counted phase, the generator limits the queue (see ``httperf``), and ``spec.seconds`` limits
+the time.
 
 If the ramp-up is shorter than ``MIN_CHECKED_RAMP``, its result is ignored, because the stack has
 just sustained about this rate. Processes for the counted phase then start together with the ramp-up,
@@ -43,7 +44,8 @@ MIN_CHECKED_RAMP = 0.5  # seconds; the result of a shorter ramp-up is ignored
 RUNAWAY_ERROR_SHARE = 0.25  # a larger share of errors in a ramp-up ends the reading
 # a larger share of errors and late responses in a ramp-up ends the reading
 RUNAWAY_VIOLATION_SHARE = 0.7
-RAMP_TIMEOUT_LIMITS = 10.0  # latency limits after which the ramp-up abandons a request
+# time after which the ramp-up abandons a request, as a multiple of the latency limit
+RAMP_TIMEOUT_LIMITS = 10.0
 TIMEOUT_MARGIN_SECONDS = 10.0  # time that a transport waits beyond a process's own time limit
 LOW_RATE_MESSAGE = "sends no complete request in a reading at this rate: raise the rate"
 EMPTY_INSPECTION = AnswerInspection()

@@ -136,11 +136,11 @@ def _read_ca(target_file: TargetFile) -> str | None:
             target_file.path.resolve().parent / ca_file, foreign_files.MAX_RECORD_BYTES
         ).decode("ascii")
     except (OSError, ValueError) as error:
-        reason = f"cannot read {ca_file}: {getattr(error, 'strerror', None) or 'not PEM'}"
+        reason = f"cannot read {ca_file}: {getattr(error, 'strerror', None) or 'not in PEM format'}"
         raise target_file.document.build_error(["load", "ca"], reason) from error
     if "-----BEGIN CERTIFICATE-----" not in certificates or len(certificates) > MAX_CA_BYTES:
-        hint = "use PEM, which starts with -----BEGIN CERTIFICATE-----"
+        hint = "use a PEM file, which starts with -----BEGIN CERTIFICATE-----"
         raise target_file.document.build_error(
-            ["load", "ca"], f"{ca_file} is not a certificate in PEM", hint=hint
+            ["load", "ca"], f"{ca_file} is not a certificate in PEM format", hint=hint
         )
     return certificates

@@ -78,7 +78,7 @@ def _add_step(session: list[SessionStep], line: str) -> None:
     if line[0].isspace():
         if not session:
             raise UnusableWorkload(
-                f"a session starts with {line.strip()!r}, which belongs to a burst"
+                f"a session starts with the indented line {line.strip()!r}, which continues a burst"
             )
         step = step.model_copy(update={"think": session[-1].think})
         session[-1] = session[-1].model_copy(update={"think": 0.0})

@@ -1,9 +1,9 @@
 """A user's own benchmark: a command that receives parameters and prints a value.
 
 The command gets ``{"schema": 1, "trial": n, "parameters": {…}}`` on standard input and runs in the
-target's directory. It inherits autotune's environment variables; autotune adds ``AUTOTUNE_STUDY`` and
-``AUTOTUNE_TRIAL``. The command leads its own process group. When the command exits, autotune kills the
-rest of the group.
+target's directory. The command inherits autotune's environment variables; autotune adds
+``AUTOTUNE_STUDY`` and ``AUTOTUNE_TRIAL``. The command leads its own process group. When the command
+exits, autotune kills the rest of the group.
 
 The last line of the output is the result as one JSON object: ``{"value": 41.2}``, or ``{"infeasible":
 "why"}`` for an unusable configuration. The command may add the standard deviation of the value as
@@ -101,7 +101,7 @@ def _build_value(result_object: dict[str, Any]) -> BenchmarkAnswer:
         )
     if result_object.get("sd") is not None and (value_sd is None or value_sd < 0):
         return BenchmarkFault(
-            f'"sd" is not a number of 0 or more: {_shorten_text(json.dumps(result_object["sd"]))}'
+            f'"sd" is negative or not a number: {_shorten_text(json.dumps(result_object["sd"]))}'
         )
     return BenchmarkValue(value, value_sd)
 

@@ -115,12 +115,12 @@ _OVERLOAD_PRECISION = 3.0  # pseudo-count for the fraction of correct responses 
 # The numbers were fitted to queues with 1 to 8 servers, simulated request by request. Rates were 0.7 to
 # 1.6 times the peak, and latency limits were 50 to 200 ms.
 _SATURATED_RENEWALS, _UNDERLOAD_RENEWALS, _OVERLOAD_RENEWALS = 0.8, 0.5, 0.2
-# Gradual onset: _GRADUAL_LOGIT_SD is the sd of the logit of a reading's violation fraction. It applies
-# to a reading of 60 latency limits in which waits decay at a rate of 30 per limit. The sd falls with the
-# length of the reading (exponent _GRADUAL_LENGTH_EFFECT), grows with the decay (exponent
+# Gradual onset: _GRADUAL_LOGIT_SD is the sd of the logit of a reading's violation fraction. The value
+# is for a reading that lasts 60 latency limits and in which waits decay at a rate of 30 per limit. The sd
+# falls with the length of the reading (exponent _GRADUAL_LENGTH_EFFECT), grows with the decay (exponent
 # _GRADUAL_DECAY_EFFECT), and falls exponentially with the spare utilisation. All constants were fitted by
-# likelihood to queues with 1 to 8 servers, simulated request by request. Service times were a tenth of
-# the limit, and rates were 0.9 to 1.1 times the peak.
+# maximum likelihood to queues with 1 to 8 servers, simulated request by request. Service times were a
+# tenth of the limit, and rates were 0.9 to 1.1 times the peak.
 _GRADUAL_LOGIT_SD, _GRADUAL_LENGTH_EFFECT, _GRADUAL_DECAY_EFFECT, _GRADUAL_SPARE_EFFECT = (
     2.0,
     0.34,

@@ -430,7 +430,8 @@ def _add_columns(weights: Array, log_likelihoods: Array, offset: int) -> Array:
     The reading is ``offset`` steps above the first grid point. Beyond the table, its first or last column
     is used.
     """
-    # The column of the table for the first grid point. Later grid points use earlier columns.
+    # The first grid point uses this column of the table. Each further grid point uses the preceding
+    # column.
     peak_count, first_column = weights.shape[2], offset + TABLE_REACH_STEPS
     reach_start = min(max(first_column - 2 * TABLE_REACH_STEPS, 0), peak_count)
     reach_end = max(min(first_column + 1, peak_count), reach_start)

@@ -56,7 +56,9 @@ class HostActivity:
 
     @property
     def busy_share(self) -> float:
-        """Return the fraction of CPU time that was not idle or, with a quota, the used fraction of it."""
+        """Return the fraction of CPU time that was not idle or, with a quota, the fraction of the quota
+        that was used.
+        """
         if self.quota_used_share is not None:
             return min(1.0, self.quota_used_share / self.cpus)
         return 1.0 - self.cpu.get("idle", 1.0) - self.cpu.get("iowait", 0.0)

@@ -1,4 +1,4 @@
-"""The difference in capacity between one test bed and an average one."""
+"""The difference in capacity between one test bed and an average test bed."""
 
 from __future__ import annotations
 

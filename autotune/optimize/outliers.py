@@ -27,7 +27,7 @@ MIN_REPEATS = 3  # with fewer repeats, a disturbed repeat cannot be recognized
 
 
 def compute_max_repeat_difference(sd: float) -> float:
-    """Return the log difference below the median above which a repeat counts as disturbed.
+    """Return the largest log difference below the median at which a repeat does not count as disturbed.
 
     ``sd`` is the sd of one log peak.
     """

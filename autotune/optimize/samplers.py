@@ -198,8 +198,8 @@ class CoreFirstSampler(NarrowingSampler):
 
 
 class HillClimbSampler(SpaceSampler):
-    """A search without a model, as a control: other samplers earn their cost only if they find better
-    configurations.
+    """A search without a model, as a control: other samplers are worth their cost only if they find
+    better configurations.
 
     The sampler changes one to four parameters of the best configuration so far to random values in
     their ranges. The sampler is stateless: the random numbers depend only on the seed and the trial's
@@ -300,7 +300,7 @@ MAX_GP_TRIALS = 300
 
 
 def choose_sampler(sampler_name: str, task: SamplerTask) -> ChosenSampler:
-    """Return the sampler called ``sampler_name``; ``auto`` selects the best one for this task,
+    """Return the sampler called ``sampler_name``; ``auto`` selects the best sampler for this task,
     according to benchmarks.
 
     Raises AutotuneError for a name that is not in the registry.

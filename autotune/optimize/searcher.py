@@ -302,7 +302,7 @@ class Searcher:
         self._study.tell(trial, value)
 
     def list_recorded_trials(self) -> frozenset[int]:
-        """Return the numbers of all trials (in the study, not in Optuna) with recorded outcomes."""
+        """Return the study's own numbers, not Optuna's, of all trials with recorded outcomes."""
         return frozenset(self._recorded)
 
     def add_pending_suggestions(self, pending_settings: Mapping[int, Settings]) -> None:

@@ -22,8 +22,8 @@ def summarize_beds(view: StudyFigures) -> BedSummaries:
     - ``offset``: peaks relative to the peaks of an average bed (1.1 is 10 % higher), with the ends
       ``low`` and ``high`` of the 90 % interval. ``noise`` is the sd of the logarithm of one additional
       measurement. ``offset`` and ``noise`` are ``null`` while they are unknown.
-    - ``gain``: gain of the best over the baseline on this bed, from the bed's own ``pairs``; ``null``
-      without pairs.
+    - ``gain``: gain of the best configuration over the baseline on this bed, from the bed's own
+      ``pairs``; ``null`` without pairs.
     - ``set_aside``: why the bed was removed from the study, or ``null``.
     - ``disagree``: true if the gains of the beds differ by more than noise.
     """

@@ -41,7 +41,7 @@ class PeakPoint(documents.CapacityObject):
 
 
 class BestStep(TypedDict):
-    """A rise of the highest capacity so far."""
+    """An increase in the highest capacity so far."""
 
     at: float
     peak: float

@@ -149,7 +149,7 @@ def read_rendered_files(directory: Path, trial: Trial) -> dict[str, bytes]:
     """Return the files of a trial as they were deployed: ``instance/path`` → content.
 
     A repeat shares the files of the trial that it repeats. Raises AutotuneError if the trial was not
-    deployed, or if the digest of a file differs from the recorded one.
+    deployed, or if the digest of a file differs from the recorded digest.
     """
     for trial_number in (trial.number, trial.source_trial):
         config_directory = PurePath("configs", str(trial_number))

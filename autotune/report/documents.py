@@ -64,7 +64,9 @@ class Difference(Interval):
 
 
 class GainObject(Interval):
-    """Best over baseline, from alternating ``pairs``. Only a command's values have a ``difference``."""
+    """Gain of the best configuration over the baseline, from alternating ``pairs``. Only a command's
+    values have a ``difference``.
+    """
 
     ratio: float | None
     pairs: int
@@ -99,8 +101,8 @@ class Ratio(Interval):
 
 
 class GainSharesObject(TypedDict):
-    """``preset``: gain of the best preset over the baseline; ``search``: gain of the best over that
-    preset.
+    """``preset``: gain of the best preset over the baseline; ``search``: gain of the best configuration
+    over that preset.
     """
 
     preset: Ratio | None
@@ -108,8 +110,8 @@ class GainSharesObject(TypedDict):
 
 
 class ReversalCostObject(Ratio):
-    """The capacity without the change, divided by the best's capacity. ``measured`` is true for results
-    of `explain --measure`.
+    """The capacity without the change, divided by the capacity of the best configuration. ``measured`` is
+    true for results of `explain --measure`.
     """
 
     distinguishable: bool
@@ -117,7 +119,9 @@ class ReversalCostObject(Ratio):
 
 
 class MemoryChange(TypedDict):
-    """Bytes that all changes add on all hosts: ``modelled`` by rules, and ``measured`` at capacity."""
+    """Memory in bytes that all changes together add on all hosts: ``modelled`` by rules, and ``measured``
+    at capacity.
+    """
 
     modelled: int | None
     measured: int | None
@@ -260,7 +264,9 @@ class OptionalKeys(TypedDict):
 
 
 class StudyObject(VersionedObject):
-    """A study and its verdict. The best's ``peak`` is from measurements after its selection."""
+    """A study and its verdict. The ``peak`` of the best configuration is from measurements after its
+    selection.
+    """
 
     study: str
     verdict: VerdictName
@@ -316,15 +322,15 @@ class StatusSeconds(TypedDict):
 
 
 class StatusSide(Side):
-    """The baseline or the best in a status. With a ``limit``, ``peak`` is a lower bound of the
-    capacity.
+    """The baseline or the best configuration in a status. With a ``limit``, ``peak`` is a lower bound of
+    the capacity.
     """
 
     limit: str | None
 
 
 class CheckedAnswers(TypedDict):
-    """Complete responses under load: the number checked, the number of wrong ones, and an example."""
+    """Complete responses under load: the numbers of checked and of wrong responses, and an example."""
 
     looked_at: int
     wrong: int
@@ -398,7 +404,7 @@ class PredictedLoss(TypedDict):
 
 
 class MinimalChangesObject(Interval):
-    """A measured reduction of the changes: those in ``kept`` provide ``share`` of the gain."""
+    """The smallest set of changes, as measured: the changes in ``kept`` provide ``share`` of the gain."""
 
     event: str
     at: str

@@ -21,7 +21,7 @@ from autotune.study.ranking import MIN_CONFIGURATIONS, list_measured_trials
 from autotune.study.winner_changes import MinimalChanges, format_reduction
 from autotune.target.messages import format_count
 
-NAME_WIDTH = 48  # number of columns for the name of a parameter
+NAME_WIDTH = 48  # width in characters of the column for parameter names
 
 
 @dataclass(frozen=True)
@@ -182,4 +182,4 @@ def _format_minimal_changes(view: StudyView) -> Iterator[str]:
     yield f"{format_reduction(minimal_changes)}:"
     yield from (f"  {name}" for name in minimal_changes.kept)
     if minimal_changes.trial is not None and view.next_steps.apply:
-        yield f"`{view.next_steps.apply[0]}` writes only those."
+        yield f"`{view.next_steps.apply[0]}` exports only these changes."

@@ -35,15 +35,16 @@ class StudyFigures:
     """The figures of a study. Numbers are in the user's own ``units``.
 
     - ``capacities``: ``peak`` with its 90 % interval ``low`` to ``high``, for ``baseline``, ``preset``
-      and ``best``. **The best's peak pools measurements made after its selection.** The search's own
-      peak would overstate the capacity.
-    - ``gain``: gain of the best over the baseline (`units.build_gain`); ``None`` until the gain is
-      confirmed.
+      and ``best``. **The peak of the best configuration pools measurements made after its selection.**
+      The search's own peak would overstate the capacity.
+    - ``gain``: gain of the best configuration over the baseline (`units.build_gain`); ``None`` until the
+      gain is confirmed.
     - ``gain_shares``: the parts of a proven gain from the best preset and from the search.
-    - ``reversal_costs``: the cost of reverting each change of the best, the largest cost first.
+    - ``reversal_costs``: the cost of reverting each change of the best configuration, the largest cost
+      first.
     - ``bottlenecks``: the newest finding on ``baseline`` and on ``best``.
     - ``trial_counts``: the number of trials in the budget, by outcome.
-    - ``changes``: the settings that turn the baseline into the best and have an effect.
+    - ``changes``: the settings with an effect that turn the baseline into the best configuration.
     - ``seconds_by_activity``: seconds spent on each activity; they add up to ``total``.
     """
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from autotune.services.base import Value
 from autotune.target.slo import Slo
 
-MIN_FACTOR_RATIO = 11.0  # larger ratios are unreadable in per cent and shown as factors
+MIN_FACTOR_RATIO = 11.0  # larger ratios are unreadable as percentages and shown as factors
 MIN_WHOLE_SECONDS = 9.95  # longer latencies are shown in whole seconds
 
 

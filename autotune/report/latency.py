@@ -292,8 +292,8 @@ def _build_log_point(reading: Reading, slo: Slo, timeout_seconds: float) -> LogP
 
 
 def _is_latency_bound(readings: Sequence[Reading], slo: Slo) -> bool:
-    """True if at least half of the readings that violate the SLO do so by latency, not only by
-    errors.
+    """True if latency, not only errors, violates the SLO in at least half of the readings that violate
+    it.
     """
     violating_readings = [reading for reading in readings if not slo.is_met(reading)]
     slow_readings = [

@@ -39,11 +39,11 @@ from autotune.terminal import StyledLine, create_console, style_text
 
 MAX_SHOWN_READINGS = 10  # maximum number of readings shown for the current trial
 MAX_SHOWN_TRIALS = 8  # maximum number of finished trials shown
-# columns and lines of the border; the lines include one for the cursor
+# width and height of the border in characters; the height includes a line for the cursor
 BORDER_COLUMNS, BORDER_LINES = 4, 3
 MAX_STEP_LINES = 3  # maximum number of lines for the current step, and for the best result so far
 MIN_TRIAL_LINES = 3  # minimum number of lines for finished trials
-CELL_PADDING = 8  # total number of columns between and after the cells of a row
+CELL_PADDING = 8  # total width in characters of the gaps between and after the cells of a row
 MIN_TABLE_COLUMNS = 60  # a narrower terminal shows trials without their intervals
 MARK_STYLES = {"✓": "green", "✗": "red", "?": "yellow"}
 

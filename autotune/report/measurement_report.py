@@ -26,9 +26,9 @@ from autotune.target.messages import format_count
 def build_measurement_json(
     measurement: Measurement, study: Study, required_rate: float | None = None
 ) -> documents.MeasurementObject:
-    """Return ``peaks`` and their mean ``peak``. ``low`` and ``high`` are the ends of the mean's 90 %
-    interval, and ``spread`` is the spread of repeats. A comparison returns both sides and the ``gain``
-    instead.
+    """Return the result of a measurement: ``peaks`` and their mean ``peak``. ``low`` and ``high`` are the
+    ends of the mean's 90 % interval, and ``spread`` is the spread of repeats. A comparison returns both
+    sides and the ``gain`` instead.
 
     ``at_least`` contains the requested minimum capacity, if any, and whether it is ``met``. With a
     ``limit`` (``load.max_rate``, or a limit that the generator reported), ``peak`` is a lower bound.

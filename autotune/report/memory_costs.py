@@ -30,7 +30,8 @@ class MemoryCosts:
 
     - ``modelled``: the change of the maximum use that the memory rules allow, from baseline to best.
       The rules use the process sizes that the study measured, if any.
-    - ``by_change``: the modelled memory that each single change adds to the best without this change.
+    - ``by_change``: the modelled memory that each single change adds to the best configuration without
+      this change.
     - ``measured``: the change of the memory in use at capacity, from baseline to best.
     """
 

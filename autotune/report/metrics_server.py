@@ -89,7 +89,7 @@ class _MetricsHandler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:  # http.server requires this name
         if self.path.partition("?")[0] != METRICS_PATH:
-            self.send_error(HTTPStatus.NOT_FOUND, explain=f"metrics are at {METRICS_PATH}")
+            self.send_error(HTTPStatus.NOT_FOUND, explain=f"the metrics are at {METRICS_PATH}")
             return
         content = self.server.text.encode()
         self.send_response(HTTPStatus.OK)

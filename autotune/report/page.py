@@ -97,7 +97,7 @@ def encode_plotly() -> str:
 
 
 def write_atomically(path: Path, document: str) -> Path:
-    """Write a document atomically, because a browser may be reading the previous one.
+    """Write a document atomically, because a browser may be reading the previous document.
 
     Everyone with access to the directory can read the file.
     """

@@ -206,7 +206,7 @@ def group_changes_by_tier(
     """Return the settings to change by tier: the first ``shown_count``, or all other settings if
     ``remaining`` is true.
 
-    The settings with the highest cost of reverting come first. The result is empty without an
+    The settings whose reversal would cost the most capacity come first. The result is empty without an
     improvement.
     """
     if view.verdict == "no-improvement" or view.conclusion.best is None:

@@ -232,8 +232,8 @@ def format_conditions(entry: CatalogueEntry) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class SettingChange:
-    """A setting that two configurations set differently; ``parameter`` is its catalogue entry,
-    if any.
+    """A setting with different values in two configurations; ``parameter`` is its catalogue entry, if
+    any.
     """
 
     name: str

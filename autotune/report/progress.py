@@ -298,9 +298,7 @@ def format_error_line(error: Exception) -> str:
 
 
 def format_deployed_line(deploy_result: DeployResult) -> str:
-    """Return the reloads and restarts of a deployment, and values that differ from the requested
-    ones.
-    """
+    """Return the reloads and restarts of a deployment, and values other than the requested values."""
     actions = [
         f"{action.name.lower()} {service_name}"
         for service_name, action in deploy_result.actions.items()

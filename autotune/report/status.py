@@ -104,7 +104,7 @@ def _summarize_bed_status(view: StudyView) -> dict[str, BedStatus]:
 
 
 def summarize_answers(study: Study) -> CheckedAnswers:
-    """Return the number of responses checked under load, the number of wrong ones, and an example."""
+    """Return the numbers of responses checked under load and of wrong responses, and an example."""
     reading_counts = study.reading_counts.values()
     return {
         "looked_at": sum(
@@ -161,7 +161,7 @@ def _summarize_side(side: MeasuredConfiguration | None, units: Units) -> StatusS
 def _compute_ratio(
     view: StudyView, baseline_status: StatusSide | None, best: StatusSide | None
 ) -> float | None:
-    """Return the ratio of the best to the baseline, from the verdict's gain, if any."""
+    """Return the ratio of the best peak to the baseline's peak, from the verdict's gain, if any."""
     if gain := view.conclusion.gain:
         return view.units.build_gain(gain, _find_baseline_peak(view)).ratio
     if not best or not baseline_status or not baseline_status["peak"] or best["peak"] is None:

@@ -50,7 +50,7 @@ class DatedEvent(NamedTuple):
 
 @dataclass(frozen=True)
 class Study:
-    """A study as it was when it was opened. ``records`` are the records in its journal."""
+    """The state of a study at the time when it was opened. ``records`` are the records in its journal."""
 
     directory: Path
     target: Target
@@ -73,7 +73,9 @@ class Study:
 
     @property
     def resume_argument(self) -> str:
-        """Return the same for `autotune resume`, which continues a shared study in its database."""
+        """Return the study's name with the options for `autotune resume`, which continues a shared study
+        in its database.
+        """
         return format_study_argument(self.directory, is_shared=self.state.is_shared)
 
     @property

@@ -3,36 +3,38 @@
 - ``verdict``: ``improved`` · ``no-improvement`` · ``unmeetable`` · ``stopped`` (no verdict yet).
 - ``slo``: ``percentile`` (99 is p99), ``limit`` in seconds, ``errors`` as a fraction of one.
 - ``baseline``, ``best``: ``peak`` in requests/s with its 90 % interval ``low`` to ``high``, and all
-  parameters by ``tier.service.parameter``. **The best's peak pools measurements made after its
-  selection** (by the confirmation). The peak that decided the selection is never used, because it
-  overstates the capacity. ``peak`` is ``null`` until it is measured. The baseline was not selected by
-  its peak. The baseline's first measurement is used until the confirmation measures it again.
-  With a ``limit``, the load could not be raised further, and ``peak`` is a lower bound of the
-  capacity. ``requests`` is the number of requests in the readings that determine ``peak``.
-  ``lowest_rate`` is their lowest rate in requests/s, or ``null`` for a command.
-- ``gain``: best over baseline from alternating ``pairs`` with its 90 % interval, or ``null``.
+  parameters by ``tier.service.parameter``. **The peak of the best configuration pools measurements made
+  after its selection** (by the confirmation). The peak that decided the selection is never used, because
+  it overstates the capacity. ``peak`` is ``null`` until it is measured. The baseline was not selected by
+  its peak. The baseline's first measurement is used until the confirmation measures it again. With a
+  ``limit``, the load could not be raised further, and ``peak`` is a lower bound of the capacity.
+  ``requests`` is the number of requests in the readings that determine ``peak``. ``lowest_rate`` is their
+  lowest rate in requests/s, or ``null`` for a command.
+- ``gain``: the gain of the best configuration over the baseline from alternating ``pairs``, with its 90 %
+  interval, or ``null``.
 - ``preset``: the best shipped preset, with the keys of ``best``; ``null`` if none was fully measured.
-- ``gain_shares``: ``preset`` is the gain of the best preset over the baseline, ``search`` the gain of
-  the best over that preset. Each is a ratio with its 90 % interval, or ``null``. Without a proven gain,
-  ``gain_shares`` is ``null``.
+- ``gain_shares``: ``preset`` is the gain of the best preset over the baseline, ``search`` the gain of the
+  best configuration over that preset. Each is a ratio with its 90 % interval, or ``null``. Without a
+  proven gain, ``gain_shares`` is ``null``.
 - ``headline``: the verdict in one line of text.
 - ``latency``: the latency at ``rate``, with the keys of ``at``. If ``today`` is true, the target
   declares the rate; otherwise the rate is a share of the baseline's capacity. A side is ``null`` if its
   latency is unknown.
 - ``memory``: the bytes that all changes add, summed over the hosts. ``modelled`` is the maximum
   according to the memory rules, ``measured`` the use at capacity. Each is ``null`` if unknown.
-- ``changes``: the settings that turn the baseline into the best. ``action`` is none, reload or restart.
-  ``memory`` is the modelled maximum that the change adds, in bytes, or ``null``. ``cost`` is the
-  capacity without the change, divided by the best's capacity, with its 90 % interval, or ``null``.
-- ``next``: the commands to ``resume`` the study, to ``apply`` the best and to ``undo`` the changes, and
-  a ``note``. ``commands`` lists recommended commands, the most useful first.
+- ``changes``: the settings that turn the baseline into the best configuration. ``action`` is none, reload
+  or restart. ``memory`` is the modelled maximum that the change adds, in bytes, or ``null``. ``cost`` is
+  the capacity without the change, divided by the capacity of the best configuration, with its 90 %
+  interval, or ``null``.
+- ``next``: the commands to ``resume`` the study, to ``apply`` the best configuration and to ``undo`` the
+  changes, and a ``note``. ``commands`` lists recommended commands, the most useful first.
 - ``trials``: the number of configurations in the budget, by outcome: ``failed`` (not deployed, or no
   load within the objective), ``screened`` (stopped early), ``complete``.
 - ``seconds``: wall-clock time over all sessions; ``load`` includes the warm-up.
 - ``goal``: only for a command: ``direction``, ``name`` and ``unit`` of its value. Peaks are then the
-  command's values, and ``slo`` is ``null``. ``gain`` is best over baseline with the ``difference`` of
-  the values. The ratio is below 1 for an improvement with ``minimize``, and ``null`` if a value is not
-  positive.
+  command's values, and ``slo`` is ``null``. ``gain`` is the ratio of the best value to the baseline's
+  value, with the ``difference`` of the values. The ratio is below 1 for an improvement with ``minimize``,
+  and ``null`` if a value is not positive.
 - ``bottleneck``: the findings for ``baseline`` and ``best``, or ``null`` if there are none.
 - ``beds``: only for a study on several test beds; see `report.beds`.
 - ``ceilings``: only if ceilings were measured (`autotune measure --closed`, `--tier`), as

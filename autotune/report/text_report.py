@@ -145,14 +145,16 @@ def select_change_title(view: StudyView) -> str:
 
 
 def select_best_label(view: StudyView) -> str:
-    """Return the title of the best configuration without a proven gain."""
+    """Return the title for the best configuration if its gain is not proven."""
     if view.verdict != STOPPED_VERDICT:
         return "Best tried"
     return "Best candidate" if view.outlook.is_baseline_leading else "Best so far"
 
 
 def _list_shown_sides(view: StudyView) -> dict[str, MeasuredConfiguration]:
-    """Return baseline, preset and best for display; a preset that won is shown once, as the best."""
+    """Return baseline, preset and best for display; a preset that won is shown once, as the best
+    configuration.
+    """
     sides_by_name, preset_side = dict(view.conclusion.sides), view.conclusion.preset
     if preset_side is None or not view.conclusion.shows_preset:
         return sides_by_name

@@ -1,4 +1,4 @@
-"""The study over time: events, each trial's capacity, the best so far, and each reading.
+"""The study over time: events, each trial's capacity, the best result so far, and each reading.
 
 Time is wall-clock time, or virtual time for a simulated study.
 """
@@ -117,7 +117,9 @@ def _build_peak_point(view: StudyView, trial: Trial, end_seconds: float) -> Peak
 
 
 def list_best_steps(view: StudyView, time_axis: TimeAxis) -> list[BestStep]:
-    """Return a step for each rise of the highest peak so far, from first measurements (not repeats)."""
+    """Return a step for each increase in the highest peak so far. Repeats of a configuration do not
+    count.
+    """
     units = view.units
     best_steps: list[BestStep] = []
     highest_peak = 0.0

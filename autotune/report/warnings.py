@@ -108,9 +108,9 @@ WARNING_KINDS = {
         ),
         WarningKind(
             "took-effect-differently",
-            "An effective value differs from the requested one. The"
+            "An effective value differs from the requested value. The"
             " capacity was measured with the effective value.",
-            "find the limit on the host that caps the setting",
+            "find out which limit on the host caps the setting",
         ),
         WarningKind(
             "bound-by-rule",

@@ -230,8 +230,8 @@ class Containers(Runtime):
             ):
                 raise file.document.build_error(
                     ["tiers", name],
-                    f"tier {name}: its image determines the software, and autotune edits only its own "
-                    "files",
+                    f"tier {name}: the container image determines the software, and autotune can only "
+                    "edit existing files of this software",
                     hint="use one `service:` without `app:`, `local_cache:`, `replace:` and `templates:`",
                 )
         return create_transports(file)

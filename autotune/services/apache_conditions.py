@@ -137,7 +137,7 @@ class ConditionReader:
 
 
 def _compare_version(condition_words: list[str]) -> bool | None:
-    """Return whether Apache's version meets the condition, or None if the result depends on the patch
+    """Return true if Apache's version meets the condition, or None if the result depends on the patch
     level.
     """
     operator, version = (

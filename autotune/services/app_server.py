@@ -254,8 +254,10 @@ def _find_running(
             yield f"{unit}: {_UNIT_TEMPLATE_REASON}"
             continue
         if socket and first_unit:
-            skip_reason = f"autotune tunes only one {service.title} per host at a unix socket"
-            yield f"{unit}: {skip_reason}, and that is {first_unit}"
+            skip_reason = (
+                f"autotune tunes only one {service.title} per host that listens on a unix socket"
+            )
+            yield f"{unit}: {skip_reason}, and has selected {first_unit}"
             continue
         first_unit = unit if socket else first_unit
         port = service.port if socket else int(listen_location)

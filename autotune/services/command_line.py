@@ -119,7 +119,8 @@ def tune_options(
 ) -> AdoptionResult:
     """Return edits that tune each option in the command, or append a missing option.
 
-    A unit from a package, and a file of several units, is not changed; a drop-in repeats its command.
+    Units from packages, and files of several units, are not changed. A drop-in repeats the command
+    instead.
     """
     adoption_result = map_directives(config, tunables, accepts_value)
     unit = basename(dirname(drop_in_path)).removesuffix(".d")

@@ -14,7 +14,7 @@ from functools import partial
 from autotune.services.base import Argv, Placement, Role, Settings
 
 # The confidence of a rule depends on how directly the rule observes the cause.
-# Findings of two readings with the lowest confidence count less than one direct observation.
+# Two findings with the lowest confidence have less weight than one direct observation.
 REPORTED, MEASURED, INFERRED, POSSIBLE = 0.95, 0.85, 0.7, 0.4
 # minimum share of socket samples with waiting connections; a smaller share is only a short burst
 MIN_QUEUED_FRACTION = 0.25

@@ -436,8 +436,8 @@ def find_block_start(config: Config, block_name: str) -> list[FilePosition]:
 
 
 def find_value_end(config: Config, directive_name: str) -> list[FilePosition]:
-    """Return the position after the value of the only directive with this name, or no position unless
-    exactly one exists.
+    """Return the position after the value of the only directive with this name. The result is empty
+    unless there is exactly one such directive.
     """
     match config.find_all(directive_name):
         case [placed] if placed.words:
@@ -446,7 +446,9 @@ def find_value_end(config: Config, directive_name: str) -> list[FilePosition]:
 
 
 def find_directive_start(config: Config, directive_name: str) -> list[FilePosition]:
-    """Return the position before the only directive with this name, or nothing if there are several."""
+    """Return the position before the only directive with this name. The result is empty unless there is
+    exactly one such directive.
+    """
     match config.find_all(directive_name):
         case [placed]:
             return [(placed.path, placed.directive.name.start)]

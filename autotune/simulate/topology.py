@@ -78,15 +78,15 @@ def build_topology(target_file: TargetFile, facts: Mapping[str, HostFacts]) -> C
         tier_field = next((f for role, f in ROLE_FIELDS.items() if role in roles), None)
         if tier_field is None or tier_field in hosts_by_field:
             problem = (
-                "it is the second of its kind"
+                "the model supports only one tier of this kind"
                 if tier_field
-                else "the model does not cover its kind"
+                else "the model does not support this kind of tier"
             )
             raise target_file.document.build_error(
                 ["tiers", tier_name],
                 f"tier {tier_name} cannot be simulated: {problem}",
                 hint=f"the model consists of {', '.join(TIER_TITLES.values())}. "
-                "Remove `simulated:` to use other hosts",
+                "Remove `simulated:` to use other tiers",
             )
         host_facts = [facts[host] for host in tier.hosts]
         hosts_by_field[tier_field] = TierHosts(

@@ -222,8 +222,8 @@ def replace_names(expression: Expression, replacement: NameReplacement) -> Expre
 def qualify_names(
     expression: Expression, prefix: str, known_names: Container[str] | None = None
 ) -> Expression:
-    """Return ``expression`` with ``prefix`` before each name, or only before each name that then is in
-    ``known_names``.
+    """Return ``expression`` with ``prefix`` before each name. With ``known_names``, a name gets the
+    prefix only if the prefixed name is in ``known_names``.
     """
 
     def qualify_name(part: Expression) -> Expression | None:
@@ -254,8 +254,8 @@ def parse_comparison(text: str) -> Comparison:
 
 
 def _parse_python(text: str) -> tuple[ast.expr, list[str]]:
-    """Return the syntax tree and the list of words. In the tree, the name ``_3`` replaces word 3 if that
-    is a name or a number with a unit.
+    """Return the syntax tree and the list of words. In the tree, the name ``_3`` replaces word 3 if word
+    3 is a name or a number with a unit.
     """
     words: list[str] = []
     python_words: list[str] = []

@@ -35,8 +35,8 @@ class HostFacts:
         )
 
     def to_names(self) -> Mapping[str, float]:
-        """Return the facts by the names that bounds such as ``2 * cpus`` contain. CPUs are rounded
-        down, but not below one.
+        """Return the facts, keyed by the names that occur in bounds such as ``2 * cpus``. CPUs are
+        rounded down, but not below one.
         """
         return {"cpus": max(1, int(self.cpus)), "memory": self.memory, "nofile": self.nofile}
 

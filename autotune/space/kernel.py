@@ -47,7 +47,7 @@ def with_host_value(dimension: Dimension, facts: HostFacts) -> Dimension:
 
 
 def find_kernel_parameter(target: Target, host: str, kernel_key: str) -> str:
-    """Return the full name that the parameter for this kernel setting has if it is tuned on the host."""
+    """Return the full name of the parameter that would tune this kernel setting on the host."""
     tier = next(tier_name for tier_name, tier in target.tiers.items() if host in tier.hosts)
     return f"{tier}.{Sysctl.name}.{kernel_key}"
 

@@ -52,13 +52,13 @@ def find_rule_host(rule: Rule) -> str | None:
 def limit_measured_size(estimate: float, measured: float) -> float:
     """Return the measured size of a process in bytes, but at least a tenth of the service's estimate.
 
-    Sizes may come from an export, and a size of almost nothing would disable the memory rule.
+    Sizes may come from an export, and a size near zero would disable the memory rule.
     """
     return max(measured, MIN_MEASURED_SHARE * estimate)
 
 
 def has_plausible_sizes(rule: Rule, facts: Mapping[str, float]) -> bool:
-    """True if each process that a rule counts would fit into its host alone."""
+    """True if each process that a rule counts would by itself fit into its host's memory."""
     if (host := find_rule_host(rule)) is None:
         return True
     process_sizes = (
@@ -129,16 +129,14 @@ class MemoryCheck:
             with mistakes.collect():
                 raise self.file.document.build_error(
                     ["parameters", parameter, self._find_value_key(parameter) or ""],
-                    f"{parameter}: {host} needs {format_bytes(needed_bytes)} of memory for it, but has "
-                    f"only {format_bytes(host_memory)}",
-                    hint=f"lower it, or give {host} more memory",
+                    f"{parameter}: {host} needs {format_bytes(needed_bytes)} of memory for this value, "
+                    f"but has only {format_bytes(host_memory)}",
+                    hint=f"lower the value, or give {host} more memory",
                 )
         mistakes.raise_all()
 
     def find_range_limits(self) -> dict[str, int | float]:
-        """For each range from a user that exceeds a host's memory, return the highest value that
-        fits.
-        """
+        """For each range in the target that exceeds a host's memory, return the highest fitting value."""
         lowest_values, limit_by_parameter = self._compute_lowest_values(), dict[str, int | float]()
         for name, dimension in self.dimensions.items():
             rule = self.file.target.parameters.get(name)

@@ -55,6 +55,6 @@ def format_bytes(size: float) -> str:
     for name in ("TB", "GB", "MB", "KB"):
         if abs(size) >= SIZE_UNITS[name]:
             number = size / SIZE_UNITS[name]
-            # `g` prints an exponent from 999.5 on.
+            # The format `g` prints numbers from 999.5 with an exponent.
             return f"{number:.0f} {name}" if abs(number) >= 999.5 else f"{number:.3g} {name}"
     return f"{size:.0f} B"

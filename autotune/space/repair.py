@@ -13,7 +13,7 @@ from autotune.space.rules import Rule, convert_to_base_units
 
 @dataclass(frozen=True)
 class RepairedValue:
-    """A change of a parameter that a rule required; ``rule`` is the rule's text with its arithmetic."""
+    """A parameter change that a rule required; ``rule`` is the rule's text with its arithmetic."""
 
     rule: str
     parameter: str

@@ -60,9 +60,9 @@ class Rule:
     met.
 
     ``text`` is the rule as written. ``is_size`` is true if both sides are in bytes, and ``is_built_in``
-    if the rule does not come from a target. ``units`` maps names to their base units.
-    ``baseline_excess`` is the amount by which, in the baseline, the side that should be smaller exceeds
-    the other side. It is positive if the baseline breaks the rule. Candidates may then break the rule by
+    if the rule does not come from a target. ``units`` maps names to their base units. ``baseline_excess``
+    is the amount by which, in the baseline, the side that should be smaller exceeds the other side.
+    ``baseline_excess`` is positive if the baseline breaks the rule. Candidates may then break the rule by
     the same amount at most.
     """
 
@@ -408,7 +408,7 @@ def list_limit_rules(target: Target) -> Iterator[Comparison]:
 
 
 def _list_memory_rules(target: Target) -> Iterator[str]:
-    """Yield rules that keep the worst-case memory of all services on a host within its memory."""
+    """Yield rules that keep the worst-case memory of all services on a host within the host's memory."""
     for host in target.hosts:
         tiers = [
             n

@@ -363,7 +363,7 @@ def _describe_value_problem(
 ) -> str:
     """Return the reason why the parameter ``parameter_name`` cannot have this value, or an empty text."""
     if parameter_name not in dimensions:
-        return f"it has no {parameter_name!r}"
+        return f"the target has no {parameter_name!r}"
     try:
         dimensions[parameter_name].convert_value(value)
     except ValueError as error:
@@ -445,7 +445,7 @@ def _check_feasibility(target_file: TargetFile, space: SearchSpace) -> None:
                 location,
                 f"with {choices_text}, no values can satisfy {error}",
                 hint=("" if error.rule.is_built_in else "relax the constraint, ")
-                + "widen the range, or take the software out of `service:`",
+                + "widen the range, or remove the software from `service:`",
             ) from None
         if broken_rules and not deployment:
             reason = f"the baseline itself breaks a constraint: {broken_rules[0].rule}"
@@ -502,7 +502,7 @@ def _add_rule_groups(
             )
             excluded_lines.append(
                 "the baseline itself breaks a rule, and no other configuration may exceed the limit "
-                f"further: {arithmetic_text}"
+                f"by more:  {arithmetic_text}"
             )
     return replace(space, constraints=tuple(constraints), excluded=tuple(excluded_lines))
 

@@ -41,7 +41,7 @@ def parse_value(file: TargetFile, dimension: Dimension, location: Location, text
 
 def _describe_choices(written_value: Scalar, choices: Iterable[Value]) -> str:
     """Return the hint for an invalid choice: the nearest choice, and the list of all choices."""
-    choices_text = f"it is one of: {', '.join(map(format_value, choices))}"
+    choices_text = f"it must be one of: {', '.join(map(format_value, choices))}"
     nearest_name = find_nearest_name(
         str(written_value), (choice for choice in choices if isinstance(choice, str))
     )

@@ -32,8 +32,8 @@ def read_applicable_settings(environment: Environment, export: Path) -> Settings
 
 
 def read_compatible_settings(space: SearchSpace, export: Path) -> Settings:
-    """Return the settings of an export that all take effect unchanged in this search space. Raises the
-    errors of `read_applicable_settings`.
+    """Return the settings of an export, all of which take effect unchanged in this search space. Raises
+    the errors of `read_applicable_settings`.
     """
     settings = read_exported_settings(space, export)
     candidate = space.with_measured_memory(read_exported_rss(export)).build_candidate(settings)
@@ -201,7 +201,7 @@ def _read_manifest(export: Path) -> dict[str, Any]:
     except ValueError as error:
         raise _build_manifest_error(manifest, "invalid JSON") from error
     if not isinstance(manifest_document, dict):
-        raise _build_manifest_error(manifest, "parameters is missing")
+        raise _build_manifest_error(manifest, "`parameters` is missing")
     return manifest_document
 
 

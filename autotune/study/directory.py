@@ -48,8 +48,8 @@ def find_study(
 
 
 def _name_last_part(directory: Path) -> Path:
-    """Return a path of the same directory whose last part is the study's name, even for `.` or a
-    link.
+    """Return a path to the same directory that ends with the study's name, even if ``directory`` is `.`
+    or a link.
     """
     if directory.is_symlink():
         return directory.resolve()

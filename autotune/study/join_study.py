@@ -59,7 +59,7 @@ def create_shared_study(
         ]
         if not directory.exists() and database.create_study(study_name, target_text, records):
             return database.find_study(study_name)
-    raise AssertionError("the candidate names are unlimited")
+    raise AssertionError("there is always an unused name")
 
 
 def join_study(

@@ -16,7 +16,7 @@ from autotune.strict_parsing import parse_json
 JournalLine = Mapping[str, Any]  # a line as JSON, whose fields are not checked yet
 DAMAGED_HINT = "restore the file from a copy, or move the study's directory away"
 MAX_LINE_BYTES = 1 << 24  # the largest records of long studies are a tenth of this size
-MAX_RECORDS = 500_000  # of 100,000 configurations; one record takes about 1 KB of memory
+MAX_RECORDS = 500_000  # enough for 100,000 configurations; a record takes about 1 KB of memory
 FULL_HINT = "continue in a new study: `autotune run TARGET --from STUDY`"
 CHUNK_BYTES = 1 << 20
 

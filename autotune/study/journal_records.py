@@ -43,7 +43,7 @@ class RecordedFacts:
             raise AutotuneError(
                 "the study does not record all facts of its hosts: it is damaged, or another version of "
                 "autotune wrote it",
-                hint="request a new copy, or start a new study with `autotune run`",
+                hint="get a new copy, or start a new study with `autotune run`",
             )
         return HostFacts(
             float(self.cpus), int(self.memory), int(self.nofile), kernel_values=kernel_values

@@ -123,7 +123,7 @@ def build_measurement_request(
     if config is None and configured_settings == comparison_settings:
         raise AutotuneError(
             f"the baseline and {against} have the same settings, so there is nothing to compare",
-            hint="name an export with --config to compare it instead of the baseline",
+            hint="to compare an export, pass its directory with --config",
         )
     return MeasurementRequest(settings, comparison, repeat, {**comparison.rss, **rss})
 
@@ -150,7 +150,7 @@ def parse_required_capacity(
         raise UsageError("--at-least must exceed 0/s", hint="such as --at-least 1200/s")
     if reason := find_excess_rate(rate, environment.file.target.load.max_rate):
         raise UsageError(
-            f"--at-least can never be reached: {reason}",
+            f"no measurement can confirm --at-least: {reason}",
             hint="raise `load: {max_rate: …}` in the target, or require a lower rate",
         )
     return rate

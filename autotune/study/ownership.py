@@ -81,7 +81,7 @@ def guard_foreign_records(study: Path) -> Iterator[None]:
         raise AutotuneError(
             f"invalid records in study {study.name} ({reason}): it is damaged, or another version of "
             "autotune wrote it",
-            hint="request a new copy, or use the version that wrote it",
+            hint="get a new copy, or use the version that wrote it",
         ) from error
 
 

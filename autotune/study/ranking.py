@@ -73,7 +73,7 @@ def _estimate_configurations(state: State, trials: Sequence[Trial]) -> dict[int,
     """Return the estimate of each configuration in ``trials``.
 
     Several measurements of a configuration are pooled. A pruned measurement is only an upper bound, and
-    is replaced by a later one.
+    is replaced by a later measurement.
     """
     trials_by_configuration: dict[int, list[Trial]] = {}
     for trial in select_feasible_trials(trials):
@@ -435,8 +435,8 @@ def _estimate_repeat_noise(state: State, *phases: Phase) -> float:
     """Return the sd of one additional measurement's logarithm, estimated from repeats in ``phases``.
 
     This sd includes the imprecision of the repeats; 0 means that there are too few repeats. Each repeat
-    is compared with the previous one on the same test bed, so that drift and differences between beds do
-    not count as noise. Measurements that led to the selection of their configuration are excluded.
+    is compared with the previous repeat on the same test bed, so that drift and differences between beds
+    do not count as noise. Measurements that led to the selection of their configuration are excluded.
     """
     log_peaks_by_key: dict[tuple[str | None, int], list[float]] = {}
     for trial in select_feasible_trials(state.list_finished_trials(*phases)):

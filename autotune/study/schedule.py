@@ -12,7 +12,7 @@ An interrupted trial is repeated first. The other steps follow this order:
 8. this winner and the baseline in alternation
 9. verdict
 
-Test beds go through these stages together, and each requests its own next step. No bed waits within a
+Test beds go through these stages together, but each bed requests its own next step. No bed waits within a
 stage. A new stage starts when no trial of the previous stage is running.
 """
 
@@ -381,8 +381,8 @@ def _plan_search(
 
 
 def _plan_refinement(state: State) -> ScheduleStep | None:
-    """Return a step that measures a roughly measured incumbent again, once the best peak no longer
-    rises by large factors.
+    """Return a step that repeats the measurement of a roughly measured incumbent, once the best peak no
+    longer rises by large factors.
     """
     rough_incumbent = None if is_exploring(state) else find_rough_incumbent(state)
     return (

@@ -192,8 +192,8 @@ class SharedStore(StudyStore):
             time.sleep(self.heartbeat_policy.interval_seconds)
 
     def exclude_bed(self, bed: str, reason: str) -> None:
-        """Store the reason until ``release_bed`` records it, because the database may be unavailable
-        now.
+        """Keep the reason in memory until ``release_bed`` records it, because the database may be
+        unavailable now.
         """
         self._exclusion_reasons[bed] = mask_secrets(reason)
 

@@ -17,8 +17,8 @@ def select_next_block(
 ) -> Simplification:
     """Return the record with the changes of trial ``trial_number`` to revert in the next measurement.
 
-    Parameters that the evidence of a bottleneck names count as important, even if guides do not mention
-    them.
+    Parameters whose names occur in the evidence of a bottleneck count as important, even if guides do not
+    mention them.
     """
     space = space.with_core_parameters(_find_named_parameters(state, space))
     leader, previous_record = (
@@ -60,7 +60,7 @@ def select_next_block(
 
 
 def _find_named_parameters(state: State, space: SearchSpace) -> set[str]:
-    """Return the full names of the parameters that the evidence of a bottleneck names."""
+    """Return the full names of the parameters whose names occur in the evidence of a bottleneck."""
     return {
         dimension.name
         for dimension in space.tunable_dimensions

@@ -265,7 +265,7 @@ def prepare_measurement(
     """
     state = context.store.state
     bed_offset = state.get_bed_offset(context.bed)
-    # The incumbent's first peak may have been lucky, and must not prune its own repeat.
+    # The incumbent's first peak may be too high by chance, so it must not prune the repeat.
     is_refinement = step.source_trial is not None and step.source_trial == find_incumbent_number(
         state
     )

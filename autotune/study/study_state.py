@@ -121,7 +121,7 @@ class Trial:
 
     @property
     def clamped_parameters(self) -> tuple[str, ...]:
-        """Return the parameters whose effective value differs from the requested one."""
+        """Return the parameters whose effective value differs from the requested value."""
         differing_names = (line.partition(":")[0] for line in self.differences)
         return tuple(n for n in differing_names if n in self.effective and n in self.settings)
 
@@ -322,7 +322,7 @@ class State:
         return (*self.list_finished_trials(*phases), *self.list_running_trials(*phases))
 
     def get_bed_offset(self, bed: str | None) -> BedOffset:
-        """Return the estimated difference between a test bed and an average one."""
+        """Return the estimated difference between a test bed and an average test bed."""
         return self.offsets.get(bed or "", NO_OFFSET)
 
     def normalize_peak(self, trial: Trial) -> Estimate:
@@ -380,7 +380,8 @@ class State:
         return sum(trial.peak is not None for trial in self.trials)
 
     def list_counted_trials(self, *, include_running: bool = False) -> tuple[Trial, ...]:
-        """Return the finished trials that count towards the budget, optionally with the running ones.
+        """Return the finished trials that count towards the budget, optionally including the running
+        trials.
 
         The baseline counts once, even if several test beds measure it, or if a test bed repeats the
         measurement.

@@ -198,7 +198,7 @@ def _check_repeated_faults(store: StudyStore) -> None:
         faulty_subject = f"{MAX_FAULTS} trials in a row"
     else:
         return
-    reason, advice = last_trial.failure, "fix that cause"
+    reason, advice = last_trial.failure, "fix the cause"
     if last_trial.peak is not None:
         bound_text = f"at least {last_trial.peak.peak:.0f} requests/s"
         reason = f"its capacity is {bound_text} (limited by {last_trial.peak.limit})"

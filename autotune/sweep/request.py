@@ -118,7 +118,7 @@ def _parse_values(document: YamlDocument, axis_name: str, values: object) -> tup
     if invalid_items := [
         item for item in value_items if item is None or isinstance(item, list | dict)
     ]:
-        message = f"{axis_name}: {format_value(invalid_items[0])} is not a value"
+        message = f"{axis_name}: {format_value(invalid_items[0])} is not a valid value"
         hint = f"such as `{ENTRY_EXAMPLES['over']}`"
         raise document.build_error(["over", axis_name], message, hint=hint)
     try:
@@ -131,7 +131,7 @@ def _parse_counts(document: YamlDocument, tier: str, written_counts: object) -> 
     host_counts = _wrap_in_list(written_counts)
     if any(isinstance(count, bool) or not isinstance(count, int) for count in host_counts):
         raise document.build_error(
-            ["hosts", tier], f"{tier}: expected numbers of hosts, such as [1, 2, 3]"
+            ["hosts", tier], f"{tier}: expected host counts, such as [1, 2, 3]"
         )
     return tuple(host_counts)
 

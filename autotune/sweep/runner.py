@@ -1,4 +1,4 @@
-"""Execution of a sweep: every measurement is recorded before the next one starts."""
+"""Execution of a sweep: every measurement is recorded before the next measurement starts."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class ServiceParameter(TargetModel):
     meaning: Text
     """Meaning, for reports."""
     default: Scalar
-    """Default value of the software. It is the baseline if the files do not set the parameter."""
+    """Default value of the software, and the baseline if the files do not set the parameter."""
     range: tuple[Scalar, Scalar] | None = None
     """Lowest and highest value. Both may use values of the host: `2 * cpus`."""
     choices: Annotated[tuple[Scalar, ...], Field(min_length=2)] | None = None

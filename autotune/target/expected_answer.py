@@ -41,7 +41,9 @@ class Expect(TargetModel):
     )
     """Headers, each with text that its value must contain. Case does not matter."""
     body: TextList = ()
-    """String, or a list of strings, that the body must contain. Reference responses are not used then."""
+    """String, or a list of strings, that the body must contain. If set, responses are not compared with
+    reference responses.
+    """
     not_body: TextList = ()
     """String, or a list of strings, that the body must not contain."""
     min_bytes: Annotated[Bytes, PositiveValidator] | None = None

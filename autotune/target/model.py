@@ -239,7 +239,7 @@ class Project(TargetModel):
 
 
 class Load(TargetModel):
-    """Load to send. It goes only to the hosts of the entry tier, or to `vip`."""
+    """Load to send. Load goes only to the hosts of the entry tier, or to `vip`."""
 
     generator: Text = "httperf"
     """Program that generates the load."""
@@ -398,7 +398,7 @@ class SloSpec(TargetModel):
     quantile: float
     limit: Seconds
     errors: Fraction = 0.001
-    """Largest fraction of requests that may fail. It must not exceed the fraction that may be late."""
+    """Largest fraction of requests that may fail, at most the fraction that may be late."""
 
     @model_validator(mode="before")
     @classmethod

@@ -57,9 +57,9 @@ class ParameterRule(TargetModel):
     derive: Annotated[str, Field(min_length=1)] | None = None
     """Expression that computes the value: `ServerLimit * ThreadsPerChild`."""
     drop: Annotated[Literal[True], BeforeValidator(_require_true)] | None = None
-    """Exclude the parameter from the search. It keeps its baseline value."""
+    """Exclude the parameter from the search, and keep its baseline value."""
     when: dict[Text, ConditionValues] | None = None
-    """With `command:`: values that other parameters must have, or else this one has no effect."""
+    """With `command:`: values that other parameters must have, or else this parameter has no effect."""
     unit: Text | None = None
     """With `command:`: unit of the parameter, for reports."""
     meaning: Text | None = None

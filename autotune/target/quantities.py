@@ -64,7 +64,7 @@ def parse_rate(text: object) -> float:
 
 def parse_fraction(text: object) -> float:
     """Return the fraction of one in a text such as ``0.1%``. Raises ValueError for a text without a
-    percent sign, or above 100 %.
+    percent sign, or for a fraction above 100 %.
     """
     value = _parse_quantity(text, "a fraction")
     if value > 1:

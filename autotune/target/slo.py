@@ -46,7 +46,7 @@ class Slo:
         return 1.0 - self.quantile
 
     def is_met(self, outcome: LoadOutcome) -> bool:
-        """True if the objective was met. Truncated, invalid and empty outcomes never meet it."""
+        """True if the objective was met. No truncated, invalid or empty outcome meets the objective."""
         if outcome.truncated or not outcome.is_valid or outcome.intended <= 0:
             return False
         is_latency_met = outcome.violations <= self.allowed_violations * outcome.intended

@@ -87,7 +87,7 @@ def _translate_error(
     match error:
         case PasswordRequiredException():
             return HostUnreachable(
-                f"{host.name}: the key for {address} is locked with a passphrase",
+                f"{host.name}: the key for {address} is protected by a passphrase",
                 hint="add the key to an SSH agent first: ssh-add " + (host.identity_file or "KEY"),
             )
         case AuthenticationException():

@@ -83,7 +83,8 @@ def read_host_facts(transport: Transport, *, units: bool = False) -> HostFacts:
 def read_facts(
     target: Target, transports: Mapping[str, Transport], *, units: bool = False
 ) -> dict[str, HostFacts]:
-    """Read the facts of each host in a target in parallel, and return them within the target's limits.
+    """Read the facts of each host in a target in parallel, and return the facts, reduced to the target's
+    limits.
 
     Raises an ``AutotuneError`` that lists every host that is unreachable or reports no facts.
     """

@@ -44,7 +44,7 @@ def build_shell_script(
     """
     for name in env or {}:
         if not _VARIABLE_PATTERN.fullmatch(name):
-            raise AutotuneError(f"{name!r} is not a valid name of an environment variable")
+            raise AutotuneError(f"{name!r} is not a valid environment variable name")
     variables = [f"{name}={value}" for name, value in (env or {}).items()]
     environment_words = ["env", *variables] if variables else []
     command_words = [*(["sudo", "-n", "--"] if sudo else []), *environment_words, *argv]

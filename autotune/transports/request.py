@@ -75,8 +75,8 @@ class Request:
 
     @property
     def authority(self) -> str | None:
-        """Return the value of the Host header for requests to the entry's address, or ``None`` if it
-        is the host in the URL.
+        """Return the value of the Host header for requests to the entry's address, or ``None`` if the
+        value is the host in the URL.
         """
         is_default_port = self.endpoint.port == DEFAULT_PORTS[self.scheme]
         return (

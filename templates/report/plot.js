@@ -32,7 +32,8 @@ const colour = (name) => getComputedStyle(document.documentElement).getPropertyV
 // Names and messages from targets and hosts are text, but Plotly would read them as markup.
 const plain = (text) => String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll("\n", "<br>");
 
-// Return data for Plotly with all its text as plain text. Plotly parses hover templates as markup.
+// Return the data with all text escaped, because Plotly would read the text as markup. Hover templates contain markup,
+// so they are not escaped.
 function plainTexts(value, key) {
   if (typeof value === "string") return key === "hovertemplate" ? value : plain(value);
   if (Array.isArray(value)) return value.map((item) => plainTexts(item, key));

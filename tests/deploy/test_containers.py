@@ -319,8 +319,12 @@ def test_words_of_a_check_are_never_a_shell_s(tmp_path: Path) -> None:
     ("old", "new", "message"),
     [
         ("project: {engine: podman, name: autotune-test, files: FILE}\n", "", "project"),
-        ("service: nginx,", "service: [nginx, haproxy],", "its image determines"),
-        ("runtime: containers,", "runtime: containers, replace: true,", "its own files"),
+        ("service: nginx,", "service: [nginx, haproxy],", "the container image determines"),
+        (
+            "runtime: containers,",
+            "runtime: containers, replace: true,",
+            "existing files of this software",
+        ),
     ],
 )
 def test_what_a_project_cannot_be_is_refused(

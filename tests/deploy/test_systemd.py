@@ -214,7 +214,7 @@ def test_old_workers_that_finish_connections_are_named_and_not_waited_for(ground
         deployed = fleet.deploy(settings(fleet, lb__nginx__worker_processes=3))
         assert deployed.effective["lb.nginx.worker_processes"] == 3
         (note,) = notes
-        assert "old worker of nginx.service still finish" in note
+        assert "still served by 1 old worker of nginx.service" in note
         assert str(client.getsockname()[1]) in note
         assert fetched(fleet.stack.entry, "/kv.php") == RIGHT
         client.sendall(b"Connection: close\r\n\r\n")

@@ -78,7 +78,10 @@ def test_the_baseline_is_what_runs(tmp_path: Path) -> None:
     assert (
         "lb.lb1.haproxy" not in files.adopted_configs
     )  # it is not there: whole files, if it is chosen
-    assert "web.limits: nofile not tuned (units keep their own limits)" in files.skipped_lines
+    assert (
+        "web.limits: nofile not tuned (autotune keeps the limits of existing units)"
+        in files.skipped_lines
+    )
 
 
 def test_what_runs_on_the_hosts_in_no_tier_is_named(tmp_path: Path) -> None:
@@ -117,7 +120,7 @@ def test_what_the_target_says_comes_before_what_runs(tmp_path: Path) -> None:
         tmp_path, ("tiers:\n", "parameters: {web.limits.nofile: {fixed: 2000}}\ntiers:\n")
     )
     with pytest.raises(
-        TargetError, match="cannot be set on these hosts: units keep their own limits"
+        TargetError, match="cannot be set on these hosts: autotune keeps the limits"
     ):
         space(file, in_place(file))
 

@@ -75,7 +75,7 @@ def test_a_tier_that_was_renamed_is_refused(tmp_path: Path) -> None:
     own = adopted_files.read_adopted_files(written.templates_directory)
     with pytest.raises(AutotuneError, match=r"web\.web1\.nginx") as raised:
         adopted_files.check_adopted_files(own, [part.replace("web.", "site.") for part in own])
-    assert "use the same names" in (raised.value.hint or "")
+    assert "use the same tier, host and service names" in (raised.value.hint or "")
 
 
 @pytest.mark.parametrize("text", ["[]", "{", '{"a": {}}', '{"a": {"files": "x"}}'])

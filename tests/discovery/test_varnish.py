@@ -119,7 +119,7 @@ def test_another_distribution_s_unit() -> None:
             "does not list its options on its command line",
         ),
         ("[Service]\nType=simple\n", "does not list its options on its command line"),
-        (DEBIAN.replace(":6081", "/run/varnish.sock"), "no TCP port for HTTP"),
+        (DEBIAN.replace(":6081", "/run/varnish.sock"), "does not listen on a TCP port"),
     ],
 )
 def test_what_is_not_tuned_is_told(unit: str, why: str) -> None:

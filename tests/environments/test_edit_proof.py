@@ -144,7 +144,7 @@ def test_what_cannot_be_changed_now_is_not_proven_and_named() -> None:
     assert proof.proven == tuple(sorted(d.name for d in DIMENSIONS))
     assert (proof.refuted, proof.unproven) == ({}, ())
     assert [*proof.describe_unproven()] == [
-        "web.server: effect of edits to backlog (the rules allow no other value now)"
+        "web.server: effect of edits to backlog (the rules currently allow no other value)"
     ]
 
 

@@ -307,7 +307,7 @@ def test_a_hosts_own_file_is_exported_as_edits(edited: Study, fmt: str) -> None:
             {"removed": ["autotune-masked-1-of-2\n"]},
             "changes something other than settings of Redis",
         ),
-        ({"start_line": 3}, "its edits of .* do not match the recorded file"),
+        ({"start_line": 3}, "the recorded edits of .* do not match the recorded file"),
         (
             {"added": ["hz 20\n", "loadmodule /tmp/x.so\n"]},
             "changes something other than settings of Redis",

@@ -84,7 +84,7 @@ def test_a_directory_that_cannot_hold_a_lab_is_refused(directory: str) -> None:
 
 def test_only_root_makes_a_lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    with pytest.raises(AutotuneError, match="cannot create a lab: it requires root"):
+    with pytest.raises(AutotuneError, match="cannot create a lab: only root"):
         start_lab(LAB.hosts, tmp_path / "lab")
     assert not (tmp_path / "lab").exists()
 

@@ -197,8 +197,8 @@ def test_answers(printed: str, answer: BenchmarkAnswer) -> None:
         ('{"value": NaN}', '"value" is not a finite number: NaN'),
         ('{"value": 1e999}', '"value" is not a finite number: Infinity'),
         ('{"value": 1' + "0" * 400 + "}", '"value" is not a finite number'),
-        ('{"value": 1, "sd": -1}', '"sd" is not a number of 0 or more: -1'),
-        ('{"value": 1, "sd": "x"}', '"sd" is not a number of 0 or more'),
+        ('{"value": 1, "sd": -1}', '"sd" is negative or not a number: -1'),
+        ('{"value": 1, "sd": "x"}', '"sd" is negative or not a number'),
         ('{"infeasible": null}', '"infeasible" must be a reason in words'),
     ],
 )

@@ -181,15 +181,16 @@ parameters: {web.php_fpm.max_children: {default: 60}, cache.memcached.connection
 @pytest.mark.parametrize(
     ("rule", "figures"),
     [
-        ("cache.memcached.memory: {fixed: 4TB}", "mc1 needs 4.4 TB of memory for it, but has only 8 GB"),
+        ("cache.memcached.memory: {fixed: 4TB}",
+         "mc1 needs 4.4 TB of memory for this value, but has only 8 GB"),
         ("cache.memcached.memory: {range: [16GB, 64GB], default: 16GB}",
-         "mc1 needs 17.6 GB of memory for it, but has only 8 GB"),
+         "mc1 needs 17.6 GB of memory for this value, but has only 8 GB"),
         ("cache.memcached.memory: {range: [64MB, 64GB], default: 32GB}",
-         "mc1 needs 35.2 GB of memory for it, but has only 8 GB"),
+         "mc1 needs 35.2 GB of memory for this value, but has only 8 GB"),
         ("web.php_fpm.max_children: {fixed: 300}",
-         "web2 needs 8.85 GB of memory for it, but has only 4 GB"),
+         "web2 needs 8.85 GB of memory for this value, but has only 4 GB"),
         ("cache.memcached.memory: {fixed: 5GB}, cache.memcached.connections: {fixed: 1000000}",
-         "mc1 needs 9.32 GB of memory for it, but has only 8 GB"),
+         "mc1 needs 9.32 GB of memory for this value, but has only 8 GB"),
     ],
 )  # fmt: skip
 def test_a_value_beyond_the_memory_of_a_host_is_refused(

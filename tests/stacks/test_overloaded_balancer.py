@@ -69,7 +69,7 @@ def test_no_reading_is_taken_while_a_server_is_down(
     assert len(before) > 10
     assert [states for states in before if states] == []
     # Otherwise nothing was shown: the overload did not trip the checks.
-    assert [states for states in after if states] or "servers are down: site/web1" in printed
+    assert [states for states in after if states] or "report as down: site/web1" in printed
     state = open_study(Path("studies/shop")).state
     assert state.verdict is not None
     assert any(trial.peak and trial.peak.is_feasible for trial in state.trials)

@@ -99,10 +99,10 @@ class RecordedRequests:
         """Yield a warning if the pages are a sample."""
         if self.pages.was_reduced:
             yield (
-                f"warning: the list covers {self.coverage:.0%} of the requests, as a sample of all "
-                "pages"
+                f"warning: the list is a sample of the pages, and covers {self.coverage:.0%} of the "
+                "requests"
             )
-            yield "caches may hit more often than on the site, because it serves more pages"
+            yield "caches may have a higher hit rate than on the site, which serves more pages"
 
     def describe_skipped(self) -> Iterator[str]:
         """Yield one line for each reason why requests were skipped, the most frequent reason first."""
@@ -140,14 +140,18 @@ def _explain_unusable_page(method: bytes, path: bytes, *, keep_unsafe: bool) -> 
     if not path:
         return "not a valid request"
     if len(path) > MAX_PATH_LENGTH:
-        return f"path of more than {MAX_PATH_LENGTH} characters"
+        return f"path longer than {MAX_PATH_LENGTH} characters"
     if is_check_path(path):
         return HEALTH_CHECK
     if method in SAFE_METHODS or (keep_unsafe and method in DATA_METHODS):
         return ""
     if method in DATA_METHODS:
-        return f"{method.decode()} may change data (--unsafe keeps it)"
-    return "OPTIONS requests no page" if method == b"OPTIONS" else "unsupported method"
+        return f"{method.decode()} may change data (--unsafe keeps such requests)"
+    return (
+        "the OPTIONS method does not request a page"
+        if method == b"OPTIONS"
+        else "unsupported method"
+    )
 
 
 @lru_cache(maxsize=1000)
@@ -199,7 +203,7 @@ def record_requests(
 def _explain_skipped_line(line: bytes) -> str:
     """Return why a line is not a request, or an empty string for an empty line."""
     if len(line) > MAX_LINE_BYTES:
-        return f"line of more than {MAX_LINE_BYTES // 1024} KB"
+        return f"line longer than {MAX_LINE_BYTES // 1024} KB"
     return "line in an unknown format" if line.strip() else ""
 
 

@@ -114,8 +114,9 @@ class MoveHistory:
     def list_failures(self, axis: int) -> Iterator[FailedMove]:
         """Yield the failed moves along this axis that are still valid evidence.
 
-        A move without a gain reached another limit. The limit may be gone if the origin of the move was
-        clearly worse and differed in another parameter. A harmful move is always valid evidence.
+        If a move brought no gain, the stack had reached another limit. This limit may no longer apply if
+        the origin of the move was clearly worse and differed in another parameter. A harmful move is
+        always valid evidence.
         """
         for failure in self.failures:
             if failure.point[axis] != failure.start[axis]:
@@ -160,8 +161,8 @@ class MoveHistory:
         return min([intended_levels, *(distance // 2 for distance, _ in failures_ahead)])
 
     def _list_failures_ahead(self, move: Move) -> list[tuple[int, bool]]:
-        """Return the distance in levels to each failed value in the move's direction, and if it was
-        harmful.
+        """Return the distance in levels to each failed value in the move's direction, and true if the
+        value was harmful.
         """
         current_level = int(self.start[move.axis])
         failures_ahead = [
@@ -405,9 +406,9 @@ def _find_sufficient_value(
 ) -> float | None:
     """Return the lowest value of a parameter that can sustain the peak of the start.
 
-    A capacity grows no faster than the number that limits it. The diagnosis may have recommended first
-    to increase some lower values. The result is computed from the highest of these values. Return
-    ``None`` if there is no such value.
+    A capacity grows no faster than the number that limits it. Earlier, the diagnosis may have recommended
+    increases from lower values. The result is computed from the highest of these values. Return ``None``
+    if there is no such value.
     """
     if not axis.is_ordered or not axis.dimension.is_logarithmic:
         return None

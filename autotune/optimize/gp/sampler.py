@@ -62,7 +62,7 @@ class GpSampler(SpaceSampler):
 
     After a reseed, suggestions differ from the suggestions of other processes.
     ``improvement_probability`` is the probability, at the last suggestion, that any configuration is
-    better than the best known configuration by ``MIN_RELEVANT_GAIN``. With too few trials, the
+    better than the best known configuration by at least ``MIN_RELEVANT_GAIN``. With too few trials, the
     probability is ``None``.
     """
 
@@ -489,8 +489,8 @@ def count_changes(
 
 
 def find_nearest_point(grid: ParameterGrid, point: GridPoints, points: GridPoints) -> GridPoints:
-    """Return the row of ``points`` with the fewest changed parameters, and then with the smallest
-    changes, from ``point``.
+    """Return the row of ``points`` that differs from ``point`` in the fewest parameters and, among such
+    rows, by the smallest changes.
     """
     active_point = grid.reset_inactive(point[None, :])
     change_counts = count_changes(grid, points, active_point)[:, 0]

@@ -369,8 +369,8 @@ class SurrogateModel:
     def estimate_improvement_probability(
         self, points: GridPoints, rng: np.random.Generator
     ) -> float:
-        """Return the probability that any of ``points`` is better than the best measured point by
-        ``MIN_RELEVANT_GAIN``.
+        """Return the probability that any of ``points`` is better than the best measured point by at
+        least ``MIN_RELEVANT_GAIN``.
         """
         best_point = self.observations.points[self.find_best_index()]
         model = self.composite_model or self.log_peak_model

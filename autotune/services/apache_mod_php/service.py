@@ -43,7 +43,7 @@ PARAMETERS = (
             on_reload(
                 "MinSpareServers",
                 "Minimum number of idle processes. Below it, Apache forks one, then doubles the number"
-                " per second.",
+                " every second.",
                 low=1,
                 high=256,
                 log=True,

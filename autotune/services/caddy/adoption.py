@@ -59,7 +59,7 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
     main_file = "".join(find_options("--config", "-c")) or ("" if command else MAIN_FILE)
     config = _read_host_config(host, main_file)
     skip_reasons = {
-        f"the command of {UNIT_NAME} loads the last configuration": " --resume" in command,
+        f"the command of {UNIT_NAME} resumes the last configuration": " --resume" in command,
         f"the command of {UNIT_NAME} names no Caddyfile": not (
             find_options("--adapter", "-a") == ["caddyfile"]
             or (not find_options("--adapter", "-a") and "/Caddyfile" in main_file)

@@ -39,7 +39,8 @@ PARAMETERS = with_guidance((
     on_restart("gomaxprocs", "Number of threads that run Caddy's code. The default is one per CPU.",
         low=1, high="2 * cpus", stock="cpus", recommended="cpus", source=GO_DOCS),
     on_restart("gogc",
-        "Growth of the heap in percent until a garbage collection. High values save CPU but need memory.",
+        "Heap growth in percent that triggers a garbage collection. High values save CPU but need"
+        " memory.",
         low=50, high=1600, log=True, stock=100, source=GO_DOCS),
     on_reload("lb_policy", "Load-balancing method, if there are several web hosts.",
         choices=("random", "round_robin", "least_conn"), stock="random", roles=PROXY_ROLE,
@@ -69,7 +70,7 @@ if [ -n "$2" ]; then pid=$(systemctl show -P MainPID -- "$2"); else read -r pid 
 tr '\\0' '\\n' <"/proc/$pid/environ" | grep -E '^(GOMAXPROCS|GOGC)='
 """
 # Debian always has perl-base, but no HTTP client. The address is `host:port`, or the path of a socket
-# in the directory, because an absolute path may be too long. Caddy checks the header `Host`.
+# relative to the directory, because an absolute path may be too long. Caddy checks the header `Host`.
 _ADMIN_CLIENT = (
     "perl",
     "-MIO::Socket::IP",

@@ -339,7 +339,7 @@ def _find_configured_value(
 def _parse_environment_options(environment: UnitEnvironment) -> Iterable[Directive]:
     """Return gunicorn's options in the unit's environment.
 
-    They override the configuration file. Options of the command override both.
+    These options override the configuration file. Options of the command override both.
     """
     try:
         option_words = shlex.split(environment.get_value("GUNICORN_CMD_ARGS"))

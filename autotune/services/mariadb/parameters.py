@@ -162,7 +162,7 @@ def recommend_settings(facts: Mapping[str, float], current_settings: Settings) -
 
 
 def compute_max_memory(current_settings: Settings) -> float:
-    """Return what MySQLTuner calls the maximum possible memory usage, in MB."""
+    """Return MySQLTuner's "maximum possible memory usage", in MB."""
 
     def sum_mb(*names: str) -> float:
         return sum(float(current_settings[name]) for name in names)

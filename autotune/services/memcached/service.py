@@ -81,7 +81,7 @@ PARAMETERS = with_guidance((
     build_extstore_option("ext_wbuf_size", "Size of extstore's write buffer for items.",
         choices=(2, 4, 8, 16), stock=4, unit="MB"),
     build_extstore_option("ext_recache_rate",
-        "Number of reads from disk, of which one moves its item back to memory.",
+        "Number of reads from disk per item that is moved back to memory.",
         low=1, high=100_000, log=True, stock=2000),
 ),
     capacity="threads connections+ memory+ backlog+",

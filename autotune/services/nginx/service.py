@@ -75,7 +75,7 @@ PARAMETERS = with_guidance((
         "Accept all waiting connections at once instead of one at a time.",
         stock=False, recommended=True),
     build_core_option("accept_mutex",
-        "Let workers take turns in accepting connections instead of waking all.",
+        "Let workers take turns accepting connections instead of waking all.",
         stock=False, recommended=False),
     on_restart("use", "Event notification method of the workers.",
         choices=("epoll", "poll", "select"), stock="epoll", recommended="epoll",

@@ -46,7 +46,8 @@ PARAMETERS = with_guidance((
         special_values={-1: "min(max(shared_buffers / 32, 64 KB), 16 MB)"}),
     advised("min_wal_size", "Size of WAL on disk that is kept for reuse.",
         low=32, high=16_384, log=True, stock=80, unit="MB", recommended=1024),
-    advised("max_wal_size", "Maximum size of WAL between two checkpoints. More triggers an early one.",
+    advised("max_wal_size",
+        "Maximum size of WAL between two checkpoints. A larger WAL triggers an early checkpoint.",
         low=64, high=65_536, log=True, stock=1024, unit="MB", recommended=4096),
     reload("checkpoint_timeout", "Maximum time between checkpoints. Recovery takes about as long.",
         low=30, high=3600, log=True, stock=300, unit="s"),
@@ -67,7 +68,7 @@ PARAMETERS = with_guidance((
     advised("max_parallel_workers_per_gather",
         "Maximum number of parallel workers per query; 0 disables them.",
         low=0, high="max(4, cpus)", stock=2, recommended="min(4, max(1, cpus / 2))"),
-    reload("jit", "Compile expensive queries. Compilation delays short ones.", stock=True),
+    reload("jit", "Compile expensive queries. Compilation delays short queries.", stock=True),
     # Autovacuum is never disabled, because without it, the server would eventually refuse writes.
     restart("autovacuum_max_workers", "Maximum number of tables that are vacuumed concurrently.",
         low=1, high=10, stock=3),

@@ -336,7 +336,7 @@ SHORTAGE_RULES = (
         lambda c: c["blks_read"] > max(999, c["blks_hit"] / 9),
         lambda c: (
             f"{c['blks_hit'] / (c['blks_hit'] + c['blks_read']):.0%} of the required pages were in the"
-            f" buffers, {c['blks_read']:.0f} were read: raise shared_buffers"
+            f" buffers, {c['blks_read']:.0f} were not: raise shared_buffers"
         ),
     ),
     build_evidence_rule(

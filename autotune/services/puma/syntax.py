@@ -16,7 +16,7 @@ from autotune.services.config_files import (
 )
 from autotune.strict_parsing import is_uint
 
-# No quote after a backslash starts a string: such quotes are in a string, or in a string without an end.
+# A quote after a backslash starts no string, because such a quote is already inside a string.
 _QUOTED_PATTERN = r"""(?<!\\)"(?:\\.|[^"\\])*"|(?<!\\)'(?:\\.|[^'\\])*'"""
 _COMMENT_PATTERN = re.compile(rf"({_QUOTED_PATTERN})|(?:^|(?<=\s))#.*")
 _STATEMENT_PATTERN = re.compile(

@@ -88,7 +88,7 @@ class Redis(RedisProtocolServer):
     needs = ResourceNeeds(
         processes="1",
         rss=64 * 2**20,
-        source="resident size with a small data set; redis.io, memory optimization, gives the rest",
+        source="resident size with a small data set; redis.io, memory optimization",
         connections="maxclients",
     )
 
@@ -122,8 +122,8 @@ SERVICES = (Redis(),)
 
 
 def describe_restart_loss(config: Config) -> str:
-    """Return which data a restart loses: all data, unless Redis writes snapshots (the default) or
-    an append-only log.
+    """Return a description of the data that a restart loses: all data, unless Redis writes snapshots (the
+    default) or an append-only log.
     """
     value_by_directive = {
         name: line.words[0].strip("\"'")
@@ -169,9 +169,9 @@ ADOPTION = option_lines.OptionFile(
     describe_loss=describe_restart_loss,
     other_layouts=(
         DistributionLayout("Fedora, RHEL 9 and later", "redis.service", "/etc/redis/redis.conf"),
-        DistributionLayout("RHEL to 8", "redis.service", "/etc/redis.conf"),
+        DistributionLayout("RHEL 8 and earlier", "redis.service", "/etc/redis.conf"),
         DistributionLayout(
-            "SUSE, its instance named default", "redis@default.service", "/etc/redis/default.conf"
+            "SUSE, instance `default`", "redis@default.service", "/etc/redis/default.conf"
         ),
     ),
 ).build_adoption()

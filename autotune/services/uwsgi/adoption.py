@@ -19,7 +19,7 @@ from autotune.strict_parsing import is_uint
 
 _NO_FILE_REASON = "to tune uWSGI, use an .ini file with a section [uwsgi]"
 _APPLICATIONS_DIRECTORY = "/etc/uwsgi/apps-enabled"
-# The value of another option, or the name or directory of the file.
+# A placeholder for the value of another option, or for the name or directory of the file.
 _PLACEHOLDER_PATTERN = re.compile(r"%(?:\((?P<option>[\w.-]{1,60})\)|[nd])")
 _MAX_PLACEHOLDER_ROUNDS = 8  # values may contain further placeholders
 

@@ -54,7 +54,7 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
             if not listening_ports or port in listening_ports
         ]
     ):
-        yield "Varnish is not adopted: it listens on no TCP port for HTTP that its command sets"
+        yield "Varnish is not adopted: it does not listen on a TCP port that its command sets for HTTP"
     else:
         instance_words = options_by_name["-n"].words if "-n" in options_by_name else ()
         yield RunningService(

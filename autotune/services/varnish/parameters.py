@@ -21,7 +21,7 @@ PARAMETERS = with_guidance((
         low=1, high="max(2, min(32, 2 * cpus))", stock=2, recommended=2),
     on_restart("thread_pool_min", "Minimum number of threads per pool.",
         low=5, high=1000, log=True, stock=100, recommended=100,
-        source=f"{MANUAL}; {GUIDE_DOCS}, Performance: as many as it usually works on"),
+        source=f"{MANUAL}; {GUIDE_DOCS}, Performance: as many as are usually busy"),
     build_varnish_option("thread_pool_max",
         "Maximum number of threads per pool. A cache miss occupies two.",
         low=10, high=10_000, log=True, stock=5000),
@@ -64,6 +64,6 @@ RESOURCE_NEEDS = ResourceNeeds(
     memory="storage * 1.1 + 90 MB + thread_pools * thread_pool_max"
     " * (16 KB + (workspace_client + workspace_backend) / 2)",
     source=f"{GUIDE_DOCS}, Sizing your cache; resident size of 7.1: 14 KB a thread at rest, 116 KB a"
-    " miss, which takes two, and 86 MB for the log",
+    " miss, which takes two threads, and 86 MB for the log",
     connections="thread_pools * thread_pool_max",
 )
