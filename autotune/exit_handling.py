@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import sys
 import tempfile
 import textwrap
 import traceback
@@ -18,16 +19,30 @@ from typer.exceptions import TyperException
 
 from autotune import errors
 from autotune.errors import AutotuneError
-from autotune.hints import build_disk_full_hint, find_command_hint, find_option_hint, is_fallback
+from autotune.hints import (
+    build_disk_full_hint,
+    find_assignment_hint,
+    find_command_hint,
+    find_extra_argument_hint,
+    find_missing_parameter_hint,
+    find_option_hint,
+    find_other_command_hint,
+    find_single_hyphen_hint,
+    is_fallback,
+)
 from autotune.standard_streams import OutputError, discard_output
 from autotune.terminal import echo
 
 # System errors that autotune cannot resolve, each with a hint for the user.
 SYSTEM_ERROR_HINTS: dict[int, str | None] = {
-    errno.EACCES: "name a writable path, or use an account that may write there",
-    errno.EPERM: "name a writable path, or use an account that may write there",
+    errno.EACCES: "name another path, or use an account with access to it",
+    errno.EPERM: "name another path, or use an account with access to it",
     errno.EROFS: "name a writable path",
-    errno.ENOENT: None,
+    errno.ENOENT: "check the path, and create its directory first",
+    errno.EEXIST: "name another path",
+    errno.EIO: "check the disk, or name another file",
+    errno.ENXIO: "name a file that can be opened",
+    errno.ELOOP: "name a path without a loop of links",
     errno.ENOTDIR: "name a directory",
     errno.EISDIR: "name a file",
     errno.ENAMETOOLONG: "use a shorter name",
@@ -146,11 +161,82 @@ def _report_usage_error(error: TyperException, *, as_json: bool) -> int:
 
 
 def _find_usage_hint(error: TyperException) -> str | None:
+    context: Any = getattr(error, "ctx", None)
+    command = _find_typed_command(context)
+    option = getattr(error, "option_name", "")
     if command_match := re.search("No such command '(.*?)'", str(error)):
-        return find_command_hint(command_match[1])
-    if "No such option" in str(error) and (option := getattr(error, "option_name", "")):
-        return find_option_hint(option, _find_typed_command(getattr(error, "ctx", None)))
-    return None
+        return _find_command_hint(error, command_match[1], command)
+    if "No such option" in str(error) and option:
+        has_near_option = any(
+            name.startswith(option) for name in getattr(error, "possibilities", None) or ()
+        )
+        hint = _find_option_hint(option, command, context)
+        if has_near_option or not is_fallback(hint):
+            return hint
+        return _find_other_command_hint(option, command, context) or hint
+    if extra_match := re.search(r"unexpected extra argument.*? \((\S+)", error.format_message()):
+        return _find_extra_argument_hint(extra_match[1].rstrip(")"), command, context)
+    return _find_parameter_hint(error, context, option)
+
+
+def _find_option_hint(option: str, command: str, context: Any) -> str:
+    options = _list_options(context.command) if context else frozenset()
+    if hint := find_single_hyphen_hint(sys.argv[1:], options):
+        return hint
+    return find_option_hint(option, command)
+
+
+def _find_other_command_hint(option: str, command: str, context: Any) -> str | None:
+    if context is None:
+        return None
+    commands = getattr(context.find_root().command, "commands", {})
+    options_by_command = {name: _list_options(c) for name, c in commands.items()}
+    return find_other_command_hint(option, command, options_by_command)
+
+
+def _list_options(command: Any) -> frozenset[str]:
+    return frozenset(name for parameter in command.params for name in parameter.opts)
+
+
+def _find_extra_argument_hint(argument: str, command: str, context: Any) -> str:
+    parameters = context.command.params
+    for parameter in parameters:
+        assignments = context.params.get(parameter.name)
+        if (parameter.metavar or "").partition("=")[1] and isinstance(assignments, list | tuple):
+            for assignment in assignments:
+                if "=" not in assignment:
+                    return find_assignment_hint(parameter.opts[0], assignment, argument)
+    argument_names = [p.metavar for p in parameters if p.param_type_name == "argument"]
+    return find_extra_argument_hint(argument, command, argument_names)
+
+
+def _find_command_hint(error: TyperException, name: str, group: str) -> str | None:
+    """Return the hint for an unknown command, or ``None`` if Typer's message suggests a command. A hint
+    replaces Typer's suggestion.
+    """
+    suggestion_start = error.message.find(" Did you mean")
+    if hint := find_command_hint(name, group):
+        if suggestion_start >= 0:
+            error.message = error.message[:suggestion_start]
+        return hint
+    if suggestion_start >= 0:
+        return None
+    return f"`{' '.join(filter(None, ('autotune', group)))} --help` lists the commands"
+
+
+def _find_parameter_hint(error: TyperException, context: Any, option: str) -> str | None:
+    """Return the hint for a missing or invalid parameter, or ``None``."""
+    parameter, message = getattr(error, "param", None), error.format_message()
+    if parameter is not None and message.startswith("Missing"):
+        is_argument = parameter.param_type_name == "argument"
+        return find_missing_parameter_hint(parameter.metavar if is_argument else parameter.opts[0])
+    if parameter is not None and "not a whole number" in message:
+        return f"write digits only, such as `{parameter.opts[0]} 20`"
+    if "requires an argument" in message:
+        parameters = context.command.params if context else ()
+        metavar = next((p.metavar for p in parameters if option in p.opts), None)
+        return f"write `{option} {metavar or 'VALUE'}`"
+    return f"write only `{option}`" if "does not take a value" in message else None
 
 
 def _simplify_value_message(message: str) -> str:

@@ -8,6 +8,8 @@ from pathlib import Path
 from autotune import foreign_files
 
 STUDIES_DIRECTORY = Path("studies")
+EVENTS_FILE = "events.jsonl"  # in each study: its journal
+MANIFEST_FILE = "manifest.json"  # in each export
 WORKERS_FILE = "workers.json"  # in a copy from a shared database: the workers that were running
 STORAGE_OPTION = " --storage URL"
 

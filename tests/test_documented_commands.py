@@ -43,7 +43,6 @@ NOT_RUN = {  # by what is in a command
     "autotune restore ": "a model has no hosts: tests/study/test_restore.py",
     "--storage": "needs a PostgreSQL: tests.study.test_study_database.py",
     "--headroom": "a model has no generator: tests/lab",
-    "/var/lib/node_exporter": "a folder of another program's: tests.report.test_csv_and_metrics.py",
     " shop.yaml": "needs hosts: tests/study/test_wordpress_lab.py, tests/study/test_django_lab.py",
     "autotune export shop": "needs hosts: tests/study/test_wordpress_lab.py",
     "autotune report shop": "needs hosts: tests/study/test_django_lab.py",

@@ -29,7 +29,7 @@ class Mistake:
     change: tuple[str, str] = ("", "")
 
 
-TARGET = errors.INVALID_TARGET_EXIT_CODE
+TARGET, USAGE = errors.INVALID_TARGET_EXIT_CODE, errors.USAGE_EXIT_CODE
 MISTAKES = (
     Mistake("no target there", "check nowhere.yaml", ("nowhere.yaml",), TARGET),
     Mistake("a directory for a target", "check .", ("directory",), TARGET),
@@ -101,16 +101,16 @@ MISTAKES = (
         ("did you mean 'local'",),
         errors.USAGE_EXIT_CODE,
     ),
-    Mistake("an example over a file", "init --out t.yaml", ("already exists", "--out")),
-    Mistake("a study there is not", "report imprved", ("did you mean 'improved'",)),
-    Mistake("a study that never was", "status nothing", ("unknown study",)),
+    Mistake("an example over a file", "init --out t.yaml", ("already exists", "--out"), USAGE),
+    Mistake("a study there is not", "report imprved", ("did you mean 'improved'",), USAGE),
+    Mistake("a study that never was", "status nothing", ("unknown study",), USAGE),
     Mistake(
         "resuming what is finished",
         "resume improved --yes",
         ("is finished", "autotune report improved"),
     ),
     Mistake("a winner without proof", "export aa --out x", ("no proven winner", "--trial")),
-    Mistake("an export over files", "export improved --out .", ("not empty", "directory")),
+    Mistake("an export over files", "export improved --out .", ("not empty", "directory"), USAGE),
     Mistake(
         "a format there is not",
         "export improved --out x --format chef",
@@ -133,15 +133,22 @@ MISTAKES = (
         "against what",
         "measure t.yaml --against winner --yes",
         ("'winner'", "--against baseline, recommended, advised, published"),
+        USAGE,
     ),
     Mistake(
-        "against what is no export", "measure t.yaml --against studies --yes", ("autotune export",)
+        "against what is no export",
+        "measure t.yaml --against studies --yes",
+        ("autotune export",),
+        USAGE,
     ),
     Mistake(
-        "against without a configuration", "measure t.yaml --against baseline --yes", ("--config",)
+        "against without a configuration",
+        "measure t.yaml --against baseline --yes",
+        ("--config",),
+        USAGE,
     ),
-    Mistake("not an export", "measure t.yaml --config . --yes", ("autotune export",)),
-    Mistake("a service to list there is not", "params ngnix", ("did you mean 'nginx'",)),
+    Mistake("not an export", "measure t.yaml --config . --yes", ("autotune export",), USAGE),
+    Mistake("a service to list there is not", "params ngnix", ("did you mean 'nginx'",), USAGE),
     Mistake(
         "watching everything", "status --watch", ("status STUDY --watch",), errors.USAGE_EXIT_CODE
     ),
@@ -163,7 +170,8 @@ MISTAKES = (
     Mistake(
         "a file for the studies",
         "measure paper.yaml --studies file --yes",
-        ("file/paper-measured: not a directory", "name a directory"),
+        ("--studies file: is a file", "name the directory"),
+        USAGE,
     ),
     Mistake(
         "studies where nothing can be",
@@ -174,26 +182,31 @@ MISTAKES = (
         "a page over a directory",
         "report improved --html studies",
         ("studies: is a directory", "name a file"),
+        USAGE,
     ),
     Mistake(
         "an earlier study there is not",
         "run paper.yaml --from imprved --yes",
         ("did you mean 'improved'",),
+        USAGE,
     ),
     Mistake(
         "an export that is not there",
         "measure t.yaml --config x --yes",
         ("no such file", "autotune export"),
+        USAGE,
     ),
     Mistake(
         "an export of nothing",
         "measure t.yaml --config list.json --yes",
         ("`parameters` is missing", "autotune export"),
+        USAGE,
     ),
     Mistake(
         "an export that is no text",
         "measure t.yaml --config program --yes",
         ("invalid JSON", "autotune export"),
+        USAGE,
     ),
     Mistake(
         "an export that was edited",
@@ -215,7 +228,7 @@ MISTAKES = (
     Mistake(
         "a ceiling of a model",
         "measure paper.yaml --closed --yes",
-        ("only a stack of servers", "omit --closed"),
+        ("--closed needs a stack of servers", "omit --closed"),
         errors.USAGE_EXIT_CODE,
     ),
     Mistake(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -22,7 +23,14 @@ from autotune.cli.options import (
     add_progress_options,
 )
 from autotune.cli.output import print_json
-from autotune.cli.session import confirm, open_progress, open_studies_directory, prepare_target
+from autotune.cli.output_files import check_new_directory
+from autotune.cli.session import (
+    confirm,
+    open_progress,
+    open_studies_directory,
+    prepare_target,
+    reject_sweep,
+)
 from autotune.errors import UsageError
 from autotune.target.messages import format_count
 from autotune.terminal import echo
@@ -32,9 +40,16 @@ if TYPE_CHECKING:
     from autotune.services.base import Settings
 
 
+APPLY_FIX = "name the target of the hosts; to use the files elsewhere, copy them from the export"
 OutOption = Annotated[
     Path,
-    typer.Option("-o", "--out", metavar="DIR", help="New or empty directory to write to."),
+    typer.Option(
+        "--out",
+        "-o",
+        metavar="DIR",
+        help="New or empty directory to write to.",
+        callback=check_new_directory,
+    ),
 ]
 FormatOption = Annotated[
     str,
@@ -85,11 +100,11 @@ def export(
     from autotune.study.directory import find_study
     from autotune.study.ownership import guard_foreign_records
 
-    if minimal and trial is not None:
-        raise UsageError("--trial and --minimal both select the settings", hint="omit one of them")
+    _check_selection(trial, minimal=minimal)
     with open_studies_directory(storage, studies, [study]) as studies_root:
         directory = find_study(study, studies_root)
         with guard_foreign_records(directory):
+            reject_sweep(directory, "winner to export")
             exported_study = open_study(directory)
             trial = find_minimal_trial(exported_study) if minimal else trial
             paths = write_export(
@@ -108,6 +123,14 @@ def export(
         echo(printed_path)
 
 
+def _check_selection(trial: str | None, *, minimal: bool) -> None:
+    if minimal and trial is not None:
+        raise UsageError(
+            "--trial and --minimal cannot be combined",
+            hint="omit --minimal to export the trial, or --trial to export the changes that count",
+        )
+
+
 @add_progress_options()
 def apply(
     export_: Annotated[
@@ -124,10 +147,11 @@ def apply(
     from autotune.study.directory import find_free_directory
     from autotune.study.trial_context import check_can_keep
 
+    _check_export_argument(export_, target, studies)
     apply_export.refuse_simulated_export(export_)
     environment = prepare_target(target)
     settings = apply_export.read_applicable_settings(environment, export_)
-    check_can_keep(environment)
+    check_can_keep(environment, "nothing can be applied", APPLY_FIX)
     announcement = "\n".join(_announce_changes(environment, settings))
     confirm(announcement, yes=yes, quiet=progress.quiet)
     directory = find_free_directory(studies, f"{environment.file.target.name}-applied")
@@ -141,6 +165,33 @@ def apply(
         )
     else:
         echo(apply_export.format_apply_result(deploy_result, directory))
+
+
+def _check_export_argument(export: Path, target: Path, studies: Path) -> None:
+    """Raise UsageError if the arguments are swapped, or if a study or a target was named instead of the
+    export.
+    """
+    from autotune.study.directory import TARGET_SUFFIXES, is_study
+    from autotune.target.path_hints import is_export
+
+    if is_export(export):
+        return
+    if is_export(target):
+        words = shlex.join(["autotune", "apply", str(target), str(export)])
+        raise UsageError(
+            f"{target} is an export, not a target: the arguments are swapped", hint=f"`{words}`"
+        )
+    if is_study(export, studies):
+        study = shlex.quote(str(export))
+        raise UsageError(
+            f"{export} is a study, not an export",
+            hint=f"`autotune export {study} --out DIR` writes an export",
+        )
+    if export.suffix in TARGET_SUFFIXES and export.is_file():
+        raise UsageError(
+            f"{export} is not an export",
+            hint="`autotune export STUDY --out DIR` writes an export; name it before the target file",
+        )
 
 
 def _announce_changes(environment: Environment, settings: Settings) -> Iterator[str]:
@@ -175,11 +226,11 @@ def restore(
     studies: StudiesOption = DEFAULT_STUDIES_DIRECTORY,
 ) -> None:
     """Restore hosts after `apply`, `--keep` or a crash, and stop private servers."""
-    from autotune.study.directory import find_study
+    from autotune.study.directory import TARGET_SUFFIXES, find_study
     from autotune.study.restore import RestoreReport, restore_study, restore_target
 
     path, restore_report = Path(target_or_study), RestoreReport()
-    if path.is_file():
+    if path.is_file() or path.suffix in TARGET_SUFFIXES:
         restore_target(path, studies, restore_report)
     else:
         hint = "`autotune restore TARGET` restores from the copies on the hosts"

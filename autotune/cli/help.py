@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from typer.core import TyperCommand, TyperGroup
+from typer.exceptions import TyperException
 
 from autotune import errors
+from autotune.errors import UsageError
 
 if TYPE_CHECKING:
     from typer._click.core import Context
@@ -64,6 +67,24 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
 class CommandWithExamples(TyperCommand):
     """A command whose help contains examples, and shows arguments and values in capitals."""
 
+    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
+        """Parse the arguments. Raises UsageError for an empty one, which could select a default."""
+        if not ctx.resilient_parsing and not ctx.ignore_unknown_options:
+            value_options = {
+                option
+                for parameter in self.get_params(ctx)
+                if parameter.param_type_name == "option"
+                and not getattr(parameter, "is_flag", False)
+                for option in parameter.opts
+            }
+            _reject_empty_arguments(args, value_options)
+        try:
+            return super().parse_args(ctx, args)
+        except TyperException as error:
+            if getattr(error, "ctx", ctx) is None:  # Typer omits it for an option without its value
+                error.ctx = ctx  # type: ignore[attr-defined]
+            raise
+
     def collect_usage_pieces(self, ctx: Context) -> list[str]:
         """Return the usage line without braces around required arguments."""
         return [
@@ -107,6 +128,20 @@ class GroupedCommands(TyperGroup):
         _write_examples("autotune", formatter)
         with formatter.section("Exit codes"):
             formatter.write_text(EXIT_CODE_TEXTS.replace("`", ""))
+
+
+def _reject_empty_arguments(arguments: Sequence[str], value_options: Container[str]) -> None:
+    """Raise UsageError for an empty argument, or an empty value of one of ``value_options``."""
+    for previous, argument in itertools.pairwise(("", *arguments)):
+        if argument == "" and previous in value_options:
+            subject = f"the value of {previous} is empty"
+        elif argument == "":
+            subject = "an argument is empty"
+        elif argument.startswith("--") and argument.endswith("=") and argument.count("=") == 1:
+            subject = f"the value of {argument[:-1]} is empty"
+        else:
+            continue
+        raise UsageError(subject, hint="give a value; an unset shell variable may be the cause")
 
 
 def _format_ranges(help_text: str) -> str:

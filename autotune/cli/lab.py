@@ -13,6 +13,7 @@ from autotune.cli import completion
 from autotune.cli.help import CommandWithExamples
 from autotune.cli.options import JsonOption, TargetArgument
 from autotune.cli.output import print_json
+from autotune.cli.output_files import check_lab_directory
 from autotune.target.messages import format_count
 from autotune.terminal import echo
 
@@ -40,6 +41,7 @@ LabDirectoryOption = Annotated[
         "--dir",
         metavar="DIR",
         help="Directory of the lab. [default: /var/lib/autotune/labs/NAME]",
+        callback=check_lab_directory,
     ),
 ]
 
@@ -89,9 +91,13 @@ def down(
     """Remove a target's hosts, even after an interrupted `up`."""
     from autotune.lab import target_labs
 
+    is_known = target_labs.has_lab(target_or_lab, directory)
     removed_lab = target_labs.remove_target_lab(target_or_lab, directory)
     if json_:
         _print_lab(removed_lab)
+        return
+    if not is_known:
+        _print_missing_lab(removed_lab)
         return
     running_hosts = [host.name for host in removed_lab.hosts]
     echo(
@@ -115,7 +121,7 @@ def status(
         _print_lab(lab)
         return
     if not lab.hosts:
-        echo(f"no lab in {lab.directory}")
+        _print_missing_lab(lab)
     for host in lab.hosts:
         state_text = (
             "stopped" if not host.running else "up" if host.ssh else "up, but SSH does not respond"
@@ -140,6 +146,15 @@ def ssh(
 
     argv = target_labs.build_ssh_command(target_or_lab, host, directory)
     os.execvp(argv[0], [*argv, *(command or [])])  # noqa: S606  # ssh replaces this process
+
+
+def _print_missing_lab(lab: Lab) -> None:
+    from autotune.lab.target_labs import list_lab_names
+
+    echo(f"no lab in {lab.directory}")
+    names = ", ".join(list_lab_names())
+    hint = f"existing labs: {names}" if names else "`autotune lab up TARGET` creates a lab"
+    echo(f"  hint: {hint}", err=True)
 
 
 def _print_lab(lab: Lab, **extra_keys: Any) -> None:

@@ -22,6 +22,7 @@ from autotune.cli.options import (
     parse_rates,
 )
 from autotune.cli.output import print_json
+from autotune.cli.output_files import check_page_file
 from autotune.cli.session import (
     build_set_overrides,
     confirm,
@@ -60,7 +61,7 @@ CacheTierOption = Annotated[
     str | None,
     typer.Option(
         metavar="TIER",
-        help="Also measure the ceiling of this tier's caches.",
+        help="Measure the ceiling of this tier's caches instead of the capacity.",
         autocompletion=completion.complete_cache_tiers,
     ),
 ]
@@ -113,7 +114,11 @@ SweepRepeatOption = Annotated[
 ]
 SweepHtmlOption = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="File for the plots. [default: STUDY/sweep.html]"),
+    typer.Option(
+        metavar="FILE",
+        help="File for the plots. [default: STUDY/sweep.html]",
+        callback=check_page_file,
+    ),
 ]
 
 
@@ -150,13 +155,12 @@ def measure(
     from autotune.study import ceilings, measure_capacity
     from autotune.study.directory import find_free_directory
 
+    _check_ceiling_options(tier, concurrency, at_least, is_closed_loop=closed, is_gate=exit_code)
     environment = prepare_target(target, build_set_overrides(set_))
-    is_ceiling = closed or tier is not None
-    minimum_rate = _parse_minimum(environment, at_least, is_ceiling=is_ceiling, is_needed=exit_code)
+    minimum_rate = _parse_minimum(environment, at_least, is_needed=exit_code)
     request = measure_capacity.build_measurement_request(environment, config, against, repeat)
-    ceiling_request = _build_ceiling_request(
-        environment, request, tier, concurrency, is_closed_loop=closed
-    )
+    client_counts = concurrency or (DEFAULT_CONCURRENCY if closed else None)
+    ceiling_request = _build_ceiling_request(environment, request, tier, client_counts)
     confirm(environment.describe_load(study=False), yes=yes, quiet=progress.quiet)
     directory = find_free_directory(studies, f"{environment.file.target.name}-measured")
     with open_progress(environment, directory, progress) as reporter:
@@ -168,35 +172,59 @@ def measure(
             environment, request, directory, reporter
         )
     _print_measurement(measurement, directory, minimum_rate, json_=json_)
-    if exit_code and minimum_rate is not None and not measurement.reaches_rate(minimum_rate):
-        raise typer.Exit(errors.NOT_IMPROVED_EXIT_CODE)
+    if exit_code:
+        _exit_below(minimum_rate, measurement)
+
+
+def _check_ceiling_options(
+    tier: str | None,
+    concurrency: str | None,
+    at_least: str | None,
+    *,
+    is_closed_loop: bool,
+    is_gate: bool,
+) -> None:
+    """Raise UsageError for options of ceilings that cannot be combined."""
+    if is_closed_loop and tier is not None:
+        raise UsageError(
+            "--closed and --tier cannot be combined",
+            hint="omit --tier to measure the whole stack, or --closed to measure the caches of a tier",
+        )
+    if concurrency is not None and not is_closed_loop:
+        raise UsageError(
+            "--concurrency needs --closed",
+            hint="add `--closed` to measure a ceiling, or omit --concurrency",
+        )
+    if (at_least is not None or is_gate) and (is_closed_loop or tier is not None):
+        option = "--closed" if is_closed_loop else "--tier"
+        capacity_option = "--exit-code" if at_least is None else "--at-least"
+        raise UsageError(
+            f"{capacity_option} and {option} cannot be combined",
+            hint=f"omit {option} to check the capacity, or {capacity_option} to measure a ceiling",
+        )
 
 
 def _build_ceiling_request(
     environment: Environment,
     request: MeasurementRequest,
     tier: str | None,
-    concurrency: str | None,
-    *,
-    is_closed_loop: bool,
+    client_counts: str | None,
 ) -> CeilingRequest | None:
     """Return the request for ceilings, or ``None`` if a capacity is measured. Raises UsageError."""
     from autotune.study.ceilings import build_ceiling_request
 
-    if concurrency is not None and not is_closed_loop:
-        raise UsageError("--concurrency needs --closed", hint="add `--closed`")
-    if not is_closed_loop and tier is None:
+    if client_counts is None and tier is None:
         return None
-    return build_ceiling_request(environment, request, tier, concurrency or DEFAULT_CONCURRENCY)
+    return build_ceiling_request(environment, request, tier, client_counts or "")
 
 
 def _parse_minimum(
-    environment: Environment, minimum_text: str | None, *, is_ceiling: bool, is_needed: bool
+    environment: Environment, minimum_text: str | None, *, is_needed: bool
 ) -> float | None:
     """Return the required capacity from `--at-least`, in requests/s. Raises UsageError."""
     from autotune.study.measure_capacity import parse_required_capacity
 
-    minimum_rate = parse_required_capacity(environment, minimum_text, of_ceiling=is_ceiling)
+    minimum_rate = parse_required_capacity(environment, minimum_text)
     if is_needed and minimum_rate is None:
         raise UsageError(
             "--exit-code needs --at-least",
@@ -216,6 +244,12 @@ def _print_measurement(
         print_json(measurement_report.build_measurement_json(measurement, study, minimum_rate))
     else:
         echo(measurement_report.format_measurement(measurement, study, minimum_rate))
+
+
+def _exit_below(minimum_rate: float | None, measurement: Measurement) -> None:
+    """Raise Exit with the status of `--exit-code` if the capacity is below ``minimum_rate``."""
+    if minimum_rate is not None and not measurement.reaches_rate(minimum_rate):
+        raise typer.Exit(errors.NOT_IMPROVED_EXIT_CODE)
 
 
 def _print_ceilings(ceilings_record: Ceilings, *, json_: bool) -> None:

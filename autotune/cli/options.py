@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from autotune.cli import completion
+from autotune.cli.output_files import check_log_file, check_metrics_file, check_studies_directory
 from autotune.errors import UsageError
 from autotune.study_argument import STUDIES_DIRECTORY
 
@@ -45,7 +46,13 @@ TrialArgument = Annotated[
     ),
 ]
 StudiesOption = Annotated[
-    Path, typer.Option("--studies", metavar="DIR", help="Directory of the studies.")
+    Path,
+    typer.Option(
+        "--studies",
+        metavar="DIR",
+        help="Directory of the studies.",
+        callback=check_studies_directory,
+    ),
 ]
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print one JSON object on standard output.")
@@ -56,7 +63,10 @@ QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Show only the 
 LogFileOption = Annotated[
     Path | None,
     typer.Option(
-        "--log-file", metavar="FILE", help="Also write each trial and reading to this file."
+        "--log-file",
+        metavar="FILE",
+        help="Also write each trial and reading to this file.",
+        callback=check_log_file,
     ),
 ]
 MetricsFileOption = Annotated[
@@ -65,6 +75,7 @@ MetricsFileOption = Annotated[
         "--metrics-file",
         metavar="FILE",
         help="Write Prometheus metrics to this file after each trial.",
+        callback=check_metrics_file,
     ),
 ]
 MetricsPortOption = Annotated[
@@ -135,6 +146,8 @@ def add_progress_options(
         @wraps(command)
         def run_command(**values: Any) -> None:
             option_values = {name: values.pop(name) for name in options}
+            _check_detail(verbose=option_values["verbose"], quiet=option_values["quiet"])
+            _check_distinct_files(option_values["log_file"], option_values.get("metrics_file"))
             server = start_metrics_server(option_values.pop("metrics_port", None))
             command(**values, progress=ProgressOptions(**option_values, metrics_server=server))
 
@@ -142,6 +155,24 @@ def add_progress_options(
         return run_command
 
     return decorate
+
+
+def _check_detail(*, verbose: bool, quiet: bool) -> None:
+    """Raise UsageError if the options request both more and less output."""
+    if verbose and quiet:
+        raise UsageError(
+            "--quiet and --verbose cannot be combined",
+            hint="omit --verbose to see only the result, or --quiet to see each reading",
+        )
+
+
+def _check_distinct_files(log_file: Path | None, metrics_file: Path | None) -> None:
+    """Raise UsageError if two options name the same file."""
+    if log_file is not None and metrics_file is not None and log_file == metrics_file:
+        raise UsageError(
+            f"--log-file and --metrics-file both name {log_file}",
+            hint="name a file for each, such as run.log and run.prom",
+        )
 
 
 def _replace_progress_parameter(
@@ -164,13 +195,20 @@ def parse_rates(option: str, texts: Iterable[str]) -> list[float]:
     """Return the rates of an option, in requests/s. Raises UsageError."""
     from autotune.target.quantities import parse_rate
 
-    hint = f"give a rate, such as `{option} 800/s`"
-    try:
-        rates = [parse_rate(text) for text in texts]
-    except ValueError as error:
-        raise UsageError(f"{option}: {error}", hint=hint) from None
-    if 0 in rates:
-        raise UsageError(f"{option} must be above 0", hint=hint)
+    rates: list[float] = []
+    for text in texts:
+        hint = f"give a rate, such as `{option} 800/s`"
+        if "," in text or ";" in text:
+            hint = f"repeat the option: `{option} 800/s {option} 1200/s`"
+        try:
+            rate = parse_rate(text)
+        except ValueError as error:
+            raise UsageError(f"{option} {text}: {error}", hint=hint) from None
+        if rate == 0:
+            raise UsageError(f"{option} must be above 0", hint=hint)
+        if rate in rates:
+            raise UsageError(f"{option} {text} is given twice", hint="give each rate once")
+        rates.append(rate)
     return rates
 
 

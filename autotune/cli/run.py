@@ -30,11 +30,13 @@ from autotune.cli.session import (
     build_set_overrides,
     confirm,
     prepare_search,
+    reject_sweep,
     run_session,
     run_sweep_session,
 )
 from autotune.cli.worker import join_and_report
 from autotune.errors import UsageError
+from autotune.study_argument import format_study_argument
 
 if TYPE_CHECKING:
     from autotune.environments.base import Environment
@@ -53,6 +55,7 @@ TimeOption = Annotated[
 ]
 
 
+NEW_STUDY_HINT = "`autotune run {target}` starts a new study"
 KeepOption = Annotated[bool, typer.Option("--keep", help="Leave a proven winner in place.")]
 EarlierStudyOption = Annotated[
     str | None,
@@ -84,21 +87,16 @@ def run(
 ) -> None:
     """Run a study: send load, change hosts, prove the best configuration, restore the hosts."""
     from autotune.study import start
-    from autotune.study.directory import find_free_directory, find_study
-    from autotune.study.trial_context import check_can_keep
+    from autotune.study.directory import find_free_directory
 
     options = {"--name": name, "--time": time, "--trials": trials}
     overrides = [(option, str(value)) for option, value in options.items() if value is not None]
     _check_storage(storage, beds, from_)
+    _reject_study(target, studies)
     environment = prepare_search(target, [*overrides, *build_set_overrides(set_)], beds)
-    if keep and beds:
-        raise UsageError(
-            "--keep and --beds cannot be combined",
-            hint="run `autotune export`, then `autotune apply`",
-        )
     if keep:
-        check_can_keep(environment)
-    earlier_study = find_study(from_, studies) if from_ else None
+        _check_keep(environment, beds)
+    earlier_study = _find_earlier_study(from_, studies)
     confirm(environment.describe_load(), yes=yes, quiet=progress.quiet)
     if storage is not None:
         _run_shared_study(environment, storage, studies, progress, json_=json_, exit_code=exit_code)
@@ -109,11 +107,60 @@ def run(
     print_study(directory, json_=json_, exit_code=exit_code, brief=True)
 
 
-def _check_storage(storage: str | None, beds: str | None, earlier_study: str | None) -> None:
-    if storage is not None and (earlier_study or not beds):
+def _find_earlier_study(study_name: str | None, studies: Path) -> Path | None:
+    """Return the directory of the study that `--from` names. Raises UsageError."""
+    from autotune.study.directory import find_study
+    from autotune.study.study_store import load_state
+
+    if study_name is None:
+        return None
+    directory = find_study(study_name, studies)
+    reject_sweep(directory, "configurations to start with")
+    if purpose := load_state(directory).purpose:
         raise UsageError(
-            "--storage needs --beds, and cannot be combined with --from",
-            hint="name at least one bed; `try:` in the target can list configurations to start with",
+            f"{directory.name} only {purpose} a configuration, so no search can start with it",
+            hint="name a study that `autotune run` started, or list settings under `try:` in the target",
+        )
+    return directory
+
+
+def _check_keep(environment: Environment, beds: str | None) -> None:
+    """Raise UsageError if a winner cannot stay in place."""
+    from autotune.study.trial_context import check_can_keep
+
+    if beds:
+        raise UsageError(
+            "--keep and --beds cannot be combined",
+            hint="omit --keep; after the study, run `autotune export` and then `autotune apply`",
+        )
+    check_can_keep(environment)
+
+
+def _reject_study(target: Path, studies: Path) -> None:
+    """Raise UsageError if a study was named instead of a target."""
+    from autotune.study.directory import find_study, is_study
+
+    if not target.is_file() and is_study(target, studies):
+        study = format_study_argument(find_study(str(target), studies))
+        raise UsageError(
+            f"{target} is a study, not a target",
+            hint=f"`autotune resume {study}` continues it; `autotune run TARGET` starts a new study",
+        )
+
+
+def _check_storage(storage: str | None, beds: str | None, earlier_study: str | None) -> None:
+    """Raise UsageError for options that a study in a shared database does not support."""
+    if storage is None:
+        return
+    if earlier_study:
+        raise UsageError(
+            "--storage and --from cannot be combined",
+            hint="omit --from to share the study, or --storage to start from an earlier study",
+        )
+    if not beds:
+        raise UsageError(
+            "--storage needs --beds",
+            hint="add `--beds all`, or omit --storage to run the study on this machine alone",
         )
 
 
@@ -139,6 +186,21 @@ def _run_shared_study(
         )
 
 
+def _check_sweep_options(progress: ProgressOptions, beds: str | None, *, exit_code: bool) -> None:
+    """Raise UsageError for an option that has no effect on a sweep."""
+    values_by_option = {
+        "--beds": beds,
+        "--exit-code": exit_code,
+        "--metrics-file": progress.metrics_file,
+        "--metrics-port": progress.metrics_server,
+    }
+    if useless_option := next((o for o, value in values_by_option.items() if value), None):
+        raise UsageError(
+            f"{useless_option} applies only to studies, and this is a sweep",
+            hint=f"omit {useless_option}",
+        )
+
+
 @add_progress_options(with_metrics=True)
 def resume(
     study: StudyArgument,
@@ -156,29 +218,49 @@ def resume(
     from autotune.sweep.plan import is_sweep
 
     if storage is not None:
-        from autotune.study.join_study import prepare_joining_beds, write_study_target
-        from autotune.study.study_database import StudyDatabase
-
-        with closing(StudyDatabase(storage)) as database:
-            shared_study = database.find_study(study)
-            target_file = write_study_target(shared_study, studies / shared_study.name)
-            joining_beds = prepare_joining_beds(shared_study, database, target_file, beds or "all")
-            confirm(joining_beds.describe_load(), yes=yes, quiet=progress.quiet)
-            join_and_report(
-                joining_beds,
-                shared_study,
-                database,
-                studies,
-                progress,
-                json_=json_,
-                exit_code=exit_code,
-            )
+        _resume_shared_study(
+            study,
+            storage,
+            studies,
+            beds or "all",
+            progress,
+            yes=yes,
+            json_=json_,
+            exit_code=exit_code,
+        )
         return
-    directory = find_study(study, studies)
+    directory = find_study(study, studies, target_hint=NEW_STUDY_HINT)
     environment = start.prepare_unfinished(directory, beds)
+    if is_sweep(directory):
+        _check_sweep_options(progress, beds, exit_code=exit_code)
     confirm(environment.describe_load(), yes=yes, quiet=progress.quiet)
     if is_sweep(directory):
         run_sweep_session(environment, None, directory, None, json_=json_, options=progress)
         return
     run_session(start.resume_study, environment, directory, json_=json_, options=progress)
     print_study(directory, json_=json_, exit_code=exit_code, brief=True)
+
+
+def _resume_shared_study(
+    study_name: str,
+    storage: str,
+    studies: Path,
+    beds: str,
+    progress: ProgressOptions,
+    *,
+    yes: bool,
+    json_: bool,
+    exit_code: bool,
+) -> None:
+    """Join a study in a shared database, with the study's own target."""
+    from autotune.study.join_study import prepare_joining_beds, write_study_target
+    from autotune.study.study_database import StudyDatabase
+
+    with closing(StudyDatabase(storage)) as database:
+        study = database.find_study(study_name)
+        target_file = write_study_target(study, studies / study.name)
+        environment = prepare_joining_beds(study, database, target_file, beds)
+        confirm(environment.describe_load(), yes=yes, quiet=progress.quiet)
+        join_and_report(
+            environment, study, database, studies, progress, json_=json_, exit_code=exit_code
+        )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 import sys
@@ -104,6 +103,17 @@ def open_studies_directory(
         yield Path(directory)
 
 
+def reject_sweep(directory: Path, missing_content: str) -> None:
+    """Raise UsageError if the directory contains a sweep, which has no ``missing_content``."""
+    from autotune.sweep.plan import is_sweep
+
+    if is_sweep(directory):
+        raise UsageError(
+            f"{directory.name} is a sweep, so it has no {missing_content}",
+            hint=f"`autotune report {format_study_argument(directory)}` shows its results",
+        )
+
+
 @contextmanager
 def follow_study(
     storage_url: str | None, studies: Path, study_name: str
@@ -189,8 +199,6 @@ def _open_metrics_publishers(
     if (path := options.metrics_file) is not None:
         from autotune.report.page import write_atomically
 
-        if path.is_dir():
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         yield partial(write_atomically, path)
     if options.metrics_server is not None:
         server = exit_stack.enter_context(options.metrics_server)
@@ -264,8 +272,6 @@ def run_sweep_session(
     """
     from autotune.sweep import runner
 
-    if html is not None and html.is_dir():  # raise the error before the measurements
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(html))
     try:
         with open_progress(environment, directory, options, with_page=False) as progress:
             runner.run_sweep(environment.file, plan, directory, progress)

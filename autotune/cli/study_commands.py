@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -25,7 +26,14 @@ from autotune.cli.options import (
     parse_rates,
 )
 from autotune.cli.output import print_csv, print_json, print_study, print_sweep
-from autotune.cli.session import confirm, follow_study, open_progress, open_studies_directory
+from autotune.cli.output_files import check_page_file
+from autotune.cli.session import (
+    confirm,
+    follow_study,
+    open_progress,
+    open_studies_directory,
+    reject_sweep,
+)
 from autotune.errors import AutotuneError, UsageError
 from autotune.study_argument import format_studies_option
 from autotune.terminal import echo, find_terminal_width, print_lines, print_patch, wrap_lines
@@ -35,6 +43,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 TARGET_SCHEMA_NAME = "target"
+DEFAULT_MAXIMUM = 60  # measurements of `explain --measure`
 
 
 StatusStudyArgument = Annotated[
@@ -59,10 +68,14 @@ def status(
     from autotune.report import status as statuses
 
     if watch:
-        if study is None or json_:
+        if study is None:
             raise UsageError(
-                "--watch needs a study, and cannot be combined with --json",
-                hint="`autotune status STUDY --watch`",
+                "--watch needs a study", hint="name the study: `autotune status STUDY --watch`"
+            )
+        if json_:
+            raise UsageError(
+                "--watch and --json cannot be combined",
+                hint="omit --json to follow the study, or --watch to print its state once",
             )
         with follow_study(storage, studies, study) as find_directory:
             statuses.watch_status(find_directory, sys.stdout)
@@ -113,12 +126,19 @@ def _render_readable_studies(studies_root: Path, render: Callable[[StudyView], T
         echo(f"{name}: {reason}", err=True)
 
 
+HtmlOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Write the report as one self-contained HTML file.",
+        callback=check_page_file,
+    ),
+]
+
+
 def report(
     study: StudyArgument,
-    html: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write the report as one self-contained HTML file."),
-    ] = None,
+    html: HtmlOption = None,
     open_: Annotated[
         bool, typer.Option("--open", help="Open the HTML report in a browser.")
     ] = False,
@@ -165,11 +185,20 @@ def _check_report_options(
 ) -> None:
     """Raise UsageError for options that cannot be combined."""
     if open_ and storage and not html:
-        raise UsageError("--open with --storage needs --html", hint="add `--html FILE`")
+        raise UsageError(
+            "--open with --storage needs --html", hint="add `--html FILE`, such as report.html"
+        )
     if csv is not None and (json_ or rate_texts):
         other_option = "--json" if json_ else "--at"
+        result = "the report as JSON" if json_ else "the latency at this rate"
         raise UsageError(
-            f"--csv and {other_option} cannot be combined", hint=f"omit {other_option}"
+            f"--csv and {other_option} cannot be combined",
+            hint=f"omit {other_option} to print a table, or --csv to print {result}",
+        )
+    if html is not None and rate_texts and not json_:
+        raise UsageError(
+            "--at and --html cannot be combined",
+            hint="omit --html to print the latency, or --at: the page shows the latency at any rate",
         )
 
 
@@ -181,7 +210,7 @@ def _output_sweep(
     if study_option:
         raise UsageError(
             f"{study_option} applies only to studies, and {directory.name} is a sweep",
-            hint="`--json` prints every point",
+            hint=f"omit {study_option}; `--json` prints every point of a sweep",
         )
     if open_ and html is None:
         check_ownership(directory)
@@ -244,14 +273,53 @@ def diff(
     from autotune.study.directory import find_study
     from autotune.study.ownership import guard_foreign_records
 
+    _check_study_first(study, a, studies)
     with open_studies_directory(storage, studies, [study]) as studies_root:
         directory = find_study(study, studies_root)
+        _check_compared_sides(a, b, studies_root, parameters=parameters)
         with guard_foreign_records(directory):
+            reject_sweep(directory, "configurations to compare")
             diff_text = format_diff(open_study(directory), a, b, parameters=parameters)
     if json_:
         print_json({"schema": 1, "study": directory.name, "a": a, "b": b, "diff": diff_text})
-    else:
+    elif diff_text:
         print_patch(style_diff_lines(diff_text))
+    else:
+        echo(f"{a} and {b} do not differ", err=True)
+
+
+def _check_study_first(study: str, side: str, studies: Path) -> None:
+    """Raise UsageError if a configuration was named before its study."""
+    from autotune.study.directory import is_study
+
+    if not is_study(Path(study), studies) and is_study(Path(side), studies):
+        raise UsageError(
+            f"{study} is not a study, but {side} is",
+            hint=f"name the study first: `autotune diff {shlex.quote(side)} {shlex.quote(study)}`",
+        )
+
+
+def _check_compared_sides(a: str, b: str, studies: Path, *, parameters: bool) -> None:
+    """Raise UsageError for sides that cannot be compared."""
+    from autotune.report.diff import HOSTS_SIDE
+    from autotune.study.directory import is_study
+
+    for side in (a, b):
+        if not side.removeprefix("#").isdigit() and is_study(Path(side), studies):
+            raise UsageError(
+                f"{side} is another study; `diff` compares two configurations of one study",
+                hint="name trials, such as `autotune diff STUDY baseline best`",
+            )
+    if a == b:
+        raise UsageError(
+            f"both sides are {a}, so there is nothing to compare",
+            hint="name two configurations, such as `autotune diff STUDY baseline best`",
+        )
+    if parameters and HOSTS_SIDE in (a, b):
+        raise UsageError(
+            f"--parameters cannot compare {HOSTS_SIDE}, because hosts contain files",
+            hint="omit --parameters to compare files, or name two trials",
+        )
 
 
 @add_progress_options()
@@ -262,8 +330,13 @@ def explain(
         typer.Option("--measure", help="Measure how much each change contributes to the gain."),
     ] = False,
     maximum: Annotated[
-        int, typer.Option(min=10, metavar="N", help="Maximum number of measurements.")
-    ] = 60,
+        int | None,
+        typer.Option(
+            min=10,
+            metavar="N",
+            help=f"With --measure: maximum number of measurements. [default: {DEFAULT_MAXIMUM}]",
+        ),
+    ] = None,
     yes: YesOption = False,
     json_: JsonOption = False,
     progress: ProgressOptions = DEFAULT_PROGRESS,
@@ -274,17 +347,17 @@ def explain(
     from autotune.report import explanation as reports
     from autotune.report.studies import open_study
     from autotune.report.view import build_study_view
-    from autotune.study import explain_study, ownership, start
+    from autotune.study import ownership
     from autotune.study.directory import find_study
 
+    if not measure:
+        _reject_measure_options(maximum, progress)
     with open_studies_directory(storage, studies, [study]) as studies_root:
         directory = find_study(study, studies_root)
+        with ownership.guard_foreign_records(directory):
+            reject_sweep(directory, "gain to explain")
         if measure:
-            explain_study.check_study_not_shared(directory)
-            environment = start.prepare_existing(directory)
-            confirm(environment.describe_load(study=False), yes=yes, quiet=progress.quiet)
-            with open_progress(environment, directory, progress) as reporter:
-                explain_study.reduce_changes(environment, directory, reporter, maximum)
+            _measure_changes(directory, maximum or DEFAULT_MAXIMUM, progress, yes=yes)
         with ownership.guard_foreign_records(directory):
             view = build_study_view(open_study(directory))
             explanation = reports.build_explanation(view)
@@ -292,6 +365,33 @@ def explain(
         print_json(reports.build_explanation_json(view, explanation))
     else:
         echo(reports.format_explanation(view, explanation))
+
+
+def _measure_changes(
+    directory: Path, max_measurements: int, progress: ProgressOptions, *, yes: bool
+) -> None:
+    """Measure which of the winner's changes its gain depends on, after a confirmation."""
+    from autotune.study import explain_study, start
+
+    explain_study.check_study_not_shared(directory)
+    environment = start.prepare_existing(directory)
+    confirm(environment.describe_load(study=False), yes=yes, quiet=progress.quiet)
+    with open_progress(environment, directory, progress) as reporter:
+        explain_study.reduce_changes(environment, directory, reporter, max_measurements)
+
+
+def _reject_measure_options(maximum: int | None, progress: ProgressOptions) -> None:
+    """Raise UsageError for an option that has no effect without `--measure`."""
+    values_by_option = {
+        "--maximum": maximum,
+        "--log-file": progress.log_file,
+        "--verbose": progress.verbose,
+    }
+    if useless_option := next((o for o, value in values_by_option.items() if value), None):
+        raise UsageError(
+            f"{useless_option} needs --measure",
+            hint=f"add --measure to measure each change, or omit {useless_option}",
+        )
 
 
 def schema(

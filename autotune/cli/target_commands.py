@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,6 +14,7 @@ from autotune import errors
 from autotune.cli import completion
 from autotune.cli.options import BedsOption, JsonOption, SetOption, TargetArgument
 from autotune.cli.output import print_json
+from autotune.cli.output_files import check_target_file
 from autotune.cli.session import build_set_overrides, prepare_file, prepare_target
 from autotune.errors import UsageError
 from autotune.exit_handling import print_mistake
@@ -40,7 +43,13 @@ AdoptedHostsOption = Annotated[
 ]
 TargetOutOption = Annotated[
     Path | None,
-    typer.Option("-o", "--out", metavar="FILE", help="File to write. [default: targets/NAME.yaml]"),
+    typer.Option(
+        "--out",
+        "-o",
+        metavar="FILE",
+        help="File to write. [default: targets/NAME.yaml]",
+        callback=check_target_file,
+    ),
 ]
 SshConfigOption = Annotated[
     Path | None,
@@ -62,8 +71,12 @@ def init(
 ) -> None:
     """Write a target file, from an example or from running hosts."""
     if from_ is not None and example is not None:
-        raise UsageError("--example and --from cannot be combined", hint="remove one of them")
+        raise UsageError(
+            "--example and --from cannot be combined",
+            hint="omit --from to copy an example, or --example to read running hosts",
+        )
     if from_ is not None:
+        _check_request_path(path)
         _adopt_hosts(from_, out, ssh_config, path, json_=json_)
         return
     for option, value in (("--ssh-config", ssh_config), ("--path", path)):
@@ -78,6 +91,16 @@ def init(
         return
     echo(f"wrote {path_of_copy}")
     echo(f"next: `autotune check {path_of_copy}`", err=True)
+
+
+def _check_request_path(path: str | None) -> None:
+    from autotune.target.field_types import PATH_PATTERN, PATTERN_DESCRIPTIONS
+
+    if path is not None and not re.fullmatch(PATH_PATTERN, path):
+        raise UsageError(
+            f"--path {path!r} is not {PATTERN_DESCRIPTIONS[PATH_PATTERN]}",
+            hint="such as `--path /index.php`",
+        )
 
 
 def _adopt_hosts(
@@ -202,6 +225,11 @@ def params(
     from autotune.services.registry import extend_catalogue
     from autotune.target.read_target import read_target, read_user_services
 
+    if service is not None and service.endswith((".yaml", ".yml")):
+        raise UsageError(
+            f"{service} is a file, not a service",
+            hint=f"`autotune params --target {shlex.quote(service)}` includes its services",
+        )
     declared_services = read_target(target).target.services if target else {}
     catalogue = extend_catalogue({**read_user_services(), **declared_services})
     if json_:

@@ -12,6 +12,7 @@ import typer
 from autotune.cli.help import CommandWithExamples
 from autotune.cli.options import JsonOption
 from autotune.cli.output import print_json
+from autotune.cli.output_files import check_new_file
 from autotune.errors import AutotuneError, UsageError
 from autotune.target.messages import format_count
 from autotune.terminal import echo
@@ -43,7 +44,13 @@ LogsArgument = Annotated[
 ]
 WorkloadOutOption = Annotated[
     Path | None,
-    typer.Option("-o", "--out", metavar="FILE", help="File to write. [default: standard output]"),
+    typer.Option(
+        "--out",
+        "-o",
+        metavar="FILE",
+        help="File to write. [default: standard output]",
+        callback=check_new_file,
+    ),
 ]
 ExcludeOption = Annotated[
     list[str] | None,
@@ -71,8 +78,6 @@ def from_log(
     """
     from autotune.loads.access_logs import log_files, recorded_requests
 
-    if out is not None and out.exists():
-        raise AutotuneError(f"{out} already exists", hint="name another file with --out")
     if len({*logs}) < len(logs):
         duplicate_log = next(log for log in logs if logs.count(log) > 1)
         raise UsageError(f"{duplicate_log} is given twice", hint="name each log once")

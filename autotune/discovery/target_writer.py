@@ -23,7 +23,7 @@ from autotune.discovery.tiers import (
     group_tiers,
     list_untuned_listeners,
 )
-from autotune.errors import AutotuneError
+from autotune.errors import AutotuneError, UsageError
 from autotune.masking import mask_secrets
 from autotune.services.base import Endpoint, Value
 from autotune.services.registry import SHIPPED
@@ -39,6 +39,7 @@ from autotune.transports.request import DEFAULT_PORTS, Request, TlsOptions
 # long, because this may be the first request since the site started
 _FIRST_REQUEST_SECONDS = 10.0
 _USUAL_PATHS = ("/index.php", "/")
+_LOGIN_HINT = "use --from user@host[,user@host…]"
 _LOGIN_PATTERN = re.compile(
     r"(?:(?P<user>[^@]+)@)?(?P<address>\[[^\]]+\]|[^:]+)(?::(?P<port>[0-9]+))?"
 )
@@ -69,7 +70,10 @@ def adopt_hosts(
     No host is changed. Raises AutotuneError, HostUnreachable.
     """
     if not logins:
-        raise AutotuneError("--from: missing host", hint="use --from user@host[,user@host…]")
+        raise UsageError("--from: missing host", hint=_LOGIN_HINT)
+    stripped_logins = [login.strip() for login in logins]
+    if duplicates := [login for login in stripped_logins if stripped_logins.count(login) > 1]:
+        raise UsageError(f"--from: {duplicates[0]} is given twice", hint="name each host once")
     return write_target(_read_hosts(logins, ssh_config), target_file, ssh_config, request_path)
 
 
@@ -89,7 +93,7 @@ def write_target(
     adopted_tiers = [adoption.adopt_tier(tier) for tier in discovered_tiers]
     target_name = target_file.stem if target_file else hosts[0].name
     if not re.match(NAME_PATTERN, target_name):
-        raise AutotuneError(
+        raise UsageError(
             f"invalid target name {target_name!r}",
             hint="choose a name for --out that contains only letters, digits, _ and -",
         )
@@ -97,7 +101,7 @@ def write_target(
     template_directory = target_file.parent / "templates" / target_name
     for location in (target_file, template_directory):
         if location.exists():
-            raise AutotuneError(f"{location} already exists", hint="choose another file with --out")
+            raise UsageError(f"{location} already exists", hint="choose another file with --out")
     stack = AdoptedStack(
         name=target_name,
         hosts=hosts,
@@ -181,10 +185,9 @@ def _find_tiers(hosts: Sequence[DiscoveredHost]) -> tuple[Sequence[DiscoveredTie
 
 def _read_hosts(logins: Sequence[str], ssh_config: Path | None) -> list[DiscoveredHost]:
     """Read the hosts, and return them under unique names that are valid in the target."""
-    if ssh_config and not ssh_config.expanduser().exists():
-        raise AutotuneError(
-            f"{ssh_config} does not exist", hint="--ssh-config expects an ssh_config(5) file"
-        )
+    if ssh_config and not ssh_config.expanduser().is_file():
+        problem = "is a directory" if ssh_config.expanduser().is_dir() else "does not exist"
+        raise UsageError(f"--ssh-config {ssh_config} {problem}", hint="name an ssh_config(5) file")
     # Import lazily, because the SSH libraries take a second to load.
     from autotune.transports.ssh import SshTransport
 
@@ -216,16 +219,22 @@ def _read_hosts(logins: Sequence[str], ssh_config: Path | None) -> list[Discover
 def _parse_login(login: str, ssh_config: Path | None) -> SshHost:
     match = _LOGIN_PATTERN.fullmatch(login.strip())
     if match is None:
-        raise AutotuneError(
-            f"{login!r} is not a host name or address", hint="use --from user@host[,user@host…]"
+        raise UsageError(f"--from: {login!r} is not a host name or address", hint=_LOGIN_HINT)
+    if ":" in (match["user"] or ""):  # the message must not contain a password
+        raise UsageError(
+            f"--from: the login for {match['address']} contains a password",
+            hint="remove the password, and use an SSH key or agent",
         )
-    return SshHost(
-        name=login.strip(),
-        address=match["address"].strip("[]"),
-        user=match["user"],
-        port=int(match["port"]) if match["port"] else None,
-        config_file=str(ssh_config.expanduser()) if ssh_config else None,
-    )
+    try:
+        return SshHost(
+            name=login.strip(),
+            address=match["address"].strip("[]"),
+            user=match["user"],
+            port=int(match["port"]) if match["port"] else None,
+            config_file=str(ssh_config.expanduser()) if ssh_config else None,
+        )
+    except AutotuneError as error:
+        raise UsageError(f"--from {error.message}", hint=_LOGIN_HINT) from error
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from autotune.environments.evaluation import (
     Recorder,
 )
 from autotune.environments.peak import Peak
-from autotune.errors import AutotuneError, TargetError
+from autotune.errors import TargetError, UsageError
 from autotune.estimate import Estimate
 from autotune.measure.benchmark import (
     Benchmark,
@@ -88,7 +88,10 @@ class CommandEnvironment:
         )
 
     def measure_headroom(self) -> str:
-        raise AutotuneError("--headroom requires a stack; a command generates its own load")
+        raise UsageError(
+            "--headroom needs a stack, and the target is a command with its own load",
+            hint="omit --headroom",
+        )
 
     def build_preview(self) -> Preview:
         return Preview(

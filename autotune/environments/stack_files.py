@@ -105,7 +105,10 @@ def find_template_overrides(file: TargetFile) -> Path | None:
     """
     template_directories = {tier.templates for tier in file.target.tiers.values() if tier.templates}
     if len(template_directories) > 1:
-        raise AutotuneError("all tiers must share one `templates:` directory")
+        raise AutotuneError(
+            "all tiers must share one `templates:` directory",
+            hint="name the same directory in each tier",
+        )
     return (
         (file.path.parent / template_directories.pop()).resolve() if template_directories else None
     )

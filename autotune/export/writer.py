@@ -67,7 +67,7 @@ def write_export(
         output_directory.is_dir() and not any(output_directory.iterdir())
     ):
         problem = "is not empty" if output_directory.is_dir() else "is a file"
-        raise AutotuneError(f"{output_directory} {problem}", hint="use an empty or new directory")
+        raise UsageError(f"{output_directory} {problem}", hint="use an empty or new directory")
     if study.target.simulated and not allow_simulated:
         raise AutotuneError(
             f"study {study.name!r} measured a model, so its gain is not proven on real hosts",
@@ -88,6 +88,11 @@ def select_trial(study: Study, trial_name: str | None) -> Trial:
         return find_trial(study.state, trial_name)
     conclusion = find_conclusion(study.state)
     if conclusion.verdict != "improved" or conclusion.best is None:
+        if study.state.purpose:
+            raise AutotuneError(
+                f"study {study.name!r} only {study.state.purpose} a configuration, so it has no winner",
+                hint="use `--trial` with a trial's number to export that configuration",
+            )
         study_status = (
             "is not finished" if study.state.verdict is None else f"ended {conclusion.verdict!r}"
         )
@@ -279,7 +284,7 @@ def _write_atomically(exported_files: FileContents, output_directory: Path) -> N
             tempfile.mkdtemp(prefix=f".{output_directory.name}.", dir=output_directory.parent)
         )
     except OSError as error:
-        raise AutotuneError(f"{output_directory} cannot be written: {error.strerror}") from error
+        raise _build_write_error(output_directory, error) from error
     try:
         for path, file_content in exported_files.items():
             destination = staging / path
@@ -288,6 +293,13 @@ def _write_atomically(exported_files: FileContents, output_directory: Path) -> N
         staging.chmod(0o755)  # other accounts may read an export, but mkdtemp sets mode 0700
         staging.replace(output_directory)
     except OSError as error:
-        raise AutotuneError(f"{output_directory} cannot be written: {error.strerror}") from error
+        raise _build_write_error(output_directory, error) from error
     finally:
         shutil.rmtree(staging, ignore_errors=True)
+
+
+def _build_write_error(output_directory: Path, error: OSError) -> AutotuneError:
+    return AutotuneError(
+        f"{output_directory} cannot be written: {error.strerror}",
+        hint="name a directory on a writable disk with free space: --out DIR",
+    )

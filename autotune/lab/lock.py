@@ -113,7 +113,9 @@ def run_checked(
             pass_fds=_LOCKED_DESCRIPTORS.get(),
         )
     except FileNotFoundError:
-        raise AutotuneError(f"{argv[0]} is not installed") from None
+        raise AutotuneError(
+            f"{argv[0]} is not installed", hint="install the program on this machine"
+        ) from None
     except subprocess.TimeoutExpired:
         raise AutotuneError(f"{' '.join(argv)} did not finish within {timeout:g} s") from None
     if command_result.returncode != 0:

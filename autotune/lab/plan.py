@@ -117,11 +117,15 @@ def build_plan(hosts: Iterable[LabHost], state_dir: Path) -> LabPlan:
     for reserved_address in (network.network_address, network.broadcast_address):
         if reserved_address in used_addresses:
             raise AutotuneError(
-                f"{reserved_address} is reserved in {network} and cannot be a host's address"
+                f"{reserved_address} is reserved in {network} and cannot be a host's address",
+                hint="give the host another address, such as 198.18.0.10",
             )
     gateway = next((address for address in network.hosts() if address not in used_addresses), None)
     if gateway is None:
-        raise AutotuneError(f"{network} contains no free address for this machine")
+        raise AutotuneError(
+            f"{network} contains no free address for this machine",
+            hint="spread the addresses of the hosts over a larger network",
+        )
     return LabPlan(derive_names(state_dir), checked_hosts, network, gateway)
 
 
@@ -142,7 +146,10 @@ def check_hosts(hosts: Iterable[LabHost]) -> tuple[LabHost, ...]:
         field_values = [getattr(host, field_name) for host in hosts]
         for field_value in field_values:
             if field_values.count(field_value) > 1:
-                raise AutotuneError(f"two lab hosts share the {field_name} {field_value}")
+                raise AutotuneError(
+                    f"two lab hosts share the {field_name} {field_value}",
+                    hint=f"give each host its own {field_name}",
+                )
     return hosts
 
 
@@ -155,18 +162,25 @@ def _check_host(host: LabHost) -> None:
     try:
         address = IPv4Address(host.address)
     except AddressValueError:
-        raise AutotuneError(f"{host.name}: {host.address!r} is not an IPv4 address") from None
+        raise AutotuneError(
+            f"{host.name}: {host.address!r} is not an IPv4 address",
+            hint="use an address such as 198.18.0.10",
+        ) from None
     if address not in LAB_NETWORK:
         raise AutotuneError(
             f"{host.name}: {address} is outside {LAB_NETWORK}",
             hint="use an address in the range reserved for benchmarks, such as 198.18.0.10",
         )
     if host.cpus is not None and host.cpus < 0.01:
-        raise AutotuneError(f"{host.name}: {host.cpus} CPUs are not enough to boot (minimum 0.01)")
+        raise AutotuneError(
+            f"{host.name}: {host.cpus} CPUs are not enough to boot (minimum 0.01)",
+            hint="raise `cpus:` of the host",
+        )
     if host.memory is not None and host.memory < MIN_MEMORY_BYTES:
         raise AutotuneError(
             f"{host.name}: {host.memory} bytes of memory are not enough to boot (minimum "
-            f"{MIN_MEMORY_BYTES})"
+            f"{MIN_MEMORY_BYTES})",
+            hint="raise `memory:` of the host",
         )
 
 

@@ -106,6 +106,19 @@ def remove_target_lab(lab_or_target: str, directory: Path | None = None) -> Lab:
     return Lab(lab_name, lab_directory, host_statuses)
 
 
+def has_lab(lab_or_target: str, directory: Path | None = None) -> bool:
+    """True if the directory of a lab exists. Raises ``AutotuneError``."""
+    prerequisites.require_root()
+    return _locate_lab(lab_or_target, directory)[1].exists()
+
+
+def list_lab_names() -> tuple[str, ...]:
+    """Return the names of the labs in the default directory."""
+    if not LABS_DIRECTORY.is_dir():
+        return ()
+    return tuple(sorted(path.name for path in LABS_DIRECTORY.iterdir()))
+
+
 def read_lab(lab_or_target: str, directory: Path | None = None) -> Lab:
     """Return the current state of a lab. The result lists no hosts if the lab does not exist.
     Raises ``AutotuneError``.
@@ -123,10 +136,15 @@ def build_ssh_command(
     """
     lab = read_lab(lab_or_target, directory)
     if host is None and not lab.hosts:
-        raise AutotuneError(
-            f"the lab of {lab_or_target} is not running",
-            hint=f"run `autotune lab up {lab_or_target}`",
-        )
+        hint = f"run `autotune lab up {lab_or_target}`"
+        if not Path(lab_or_target).exists():
+            lab_names = ", ".join(list_lab_names())
+            hint = (
+                f"existing labs: {lab_names}"
+                if lab_names
+                else "`autotune lab up TARGET` starts one"
+            )
+        raise AutotuneError(f"the lab of {lab_or_target} is not running", hint=hint)
     if host is None and len(lab.hosts) > 1:
         host_names = ", ".join(host.name for host in lab.hosts)
         raise AutotuneError(

@@ -71,7 +71,12 @@ def read_host_files(study: Study, files: FileContents) -> dict[str, bytes]:
 
     Raises HostUnreachable, and AutotuneError if the study has no hosts or belongs to another account.
     """
-    if study.target.simulated or not all(t.installed for t in study.target.tiers.values()):
+    if study.target.simulated:
+        raise UsageError(
+            f"study {study.name} measured a model, which has no hosts",
+            hint="compare two trials instead, such as 0 and best",
+        )
+    if not all(t.installed for t in study.target.tiers.values()):
         raise AutotuneError(
             "this study's private servers have stopped",
             hint="compare two trials instead, such as 0 and best",

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from autotune.errors import AutotuneError
+from autotune.errors import UsageError
 from autotune.parameter_name import ParameterName, select_service_settings
 from autotune.report import documents
 from autotune.report import format as fmt
@@ -83,7 +83,7 @@ def list_catalogue_entries(
     """Return the parameters by service, for one service or for all services with parameters.
 
     A service with two kinds, such as Apache with threads or processes, appears once, with the
-    parameters of both. Raises AutotuneError for an unknown service, with the nearest name as a hint.
+    parameters of both. Raises UsageError for an unknown service, with the nearest name as a hint.
     """
     service_kinds: dict[str, list[Service]] = {}
     for service in catalogue.services:
@@ -97,9 +97,12 @@ def list_catalogue_entries(
     deployable_service = catalogue.deployable.get(service_name)
     listed_name = deployable_service.name if deployable_service else service_name
     if listed_name not in service_kinds:
-        raise AutotuneError(
+        # The name may be the full name of a parameter, `tier.service.parameter`.
+        name_parts = service_name.split(".")
+        searched_name = name_parts[1] if len(name_parts) > 1 else service_name
+        raise UsageError(
             f"unknown service {service_name!r}",
-            hint=suggest_name(service_name, sorted(service_kinds)),
+            hint=suggest_name(searched_name, sorted(service_kinds)),
         )
     return {listed_name: _merge_service_kinds(service_kinds[listed_name])}
 

@@ -8,7 +8,7 @@ from typing import Any
 from autotune import foreign_files
 from autotune.deploy.deploy_result import DeployResult
 from autotune.environments.base import Environment
-from autotune.errors import AutotuneError
+from autotune.errors import AutotuneError, UsageError
 from autotune.services.base import Settings
 from autotune.space.space import SearchSpace
 from autotune.strict_parsing import parse_json
@@ -205,8 +205,8 @@ def _read_manifest(export: Path) -> dict[str, Any]:
     return manifest_document
 
 
-def _build_manifest_error(manifest_path: Path, reason: str) -> AutotuneError:
-    return AutotuneError(
+def _build_manifest_error(manifest_path: Path, reason: str) -> UsageError:
+    return UsageError(
         f"{manifest_path} is not the manifest of an export: {reason}",
         hint="`autotune export STUDY --out DIR` writes one",
     )

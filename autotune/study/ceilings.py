@@ -30,7 +30,7 @@ from autotune.study.ceiling_records import (
     StackCeiling,
     StackCeilings,
 )
-from autotune.study.measure_capacity import MeasurementRequest
+from autotune.study.measure_capacity import CHECK_HINT, MeasurementRequest
 from autotune.study.progress_reporter import ProgressReporter
 from autotune.study.schedule import MeasureStep
 from autotune.study.study_state import MEASURE_PURPOSE, Phase
@@ -72,14 +72,17 @@ def build_ceiling_request(
     invalid options.
     """
     target = environment.file.target
+    option = "--closed" if cache_tier is None else "--tier"
     if request.against is not None or request.repeat > 1:
+        other_option = "--repeat" if request.against is None else "--against"
         raise UsageError(
-            "--closed and --tier measure once: --against and --repeat do not apply",
-            hint="omit --against and --repeat",
+            f"{option} and {other_option} cannot be combined",
+            hint=f"omit {other_option} to measure a ceiling once, or {option} to measure the capacity",
         )
     if target.command is not None or target.simulated is not None:
+        kind = "a command" if target.command is not None else "a model"
         raise UsageError(
-            "only a stack of servers has a ceiling to measure", hint="omit --closed and --tier"
+            f"{option} needs a stack of servers, and the target is {kind}", hint=f"omit {option}"
         )
     if cache_tier is None:
         return CeilingRequest(
@@ -91,10 +94,16 @@ def build_ceiling_request(
         for tier_name, tier in target.tiers.items()
         if catalogue.any_speaks_protocol(tier.service, CACHE_PROTOCOL)
     ]
-    if cache_tier not in caches:
+    if not caches:
         raise UsageError(
-            f"tier {cache_tier!r} does not use {CACHE_PROTOCOL}",
-            hint=suggest_name(cache_tier, caches),
+            f"--tier {cache_tier}: no tier of this target uses {CACHE_PROTOCOL}", hint="omit --tier"
+        )
+    if cache_tier not in caches:
+        problem = (
+            f"does not use {CACHE_PROTOCOL}" if cache_tier in target.tiers else "does not exist"
+        )
+        raise UsageError(
+            f"--tier: tier {cache_tier!r} {problem}", hint=suggest_name(cache_tier, caches)
         )
     return CeilingRequest(request.settings, cache_tier, (), target.load.unpaced)
 
@@ -111,7 +120,7 @@ def _parse_client_counts(concurrency: str) -> tuple[int, ...]:
     ):
         raise UsageError(
             f"invalid --concurrency {concurrency!r}: expected numbers from 1 to {MAX_CLIENTS}",
-            hint="such as --concurrency 1,5",
+            hint="separate numbers by commas, such as --concurrency 1,5",
         )
     return client_counts
 
@@ -209,7 +218,7 @@ def _measure_caches(
     trial = trials.run_trial(MeasureStep(Phase.MEASURE, request.settings), context, None, None)
     context.record_time_spent()
     if trial.peak is None:
-        raise AutotuneError(f"the configuration cannot be used: {trial.failure}")
+        raise AutotuneError(f"the configuration cannot be used: {trial.failure}", hint=CHECK_HINT)
     keys_per_request = target.data.keys_per_request
     instances = meter.stack.instances_with_role(Role.CACHE)
     servers = tuple(

@@ -6,20 +6,23 @@ import fcntl
 import itertools
 import json
 import os
+import shlex
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from autotune import durable_files, foreign_files
-from autotune.errors import AutotuneError, LockedError
+from autotune import durable_files, foreign_files, study_argument
+from autotune.errors import LockedError, UsageError
 from autotune.foreign_files import ForeignFileError
 from autotune.strict_parsing import parse_json
 from autotune.study_argument import STUDIES_DIRECTORY, format_study_argument
-from autotune.target.messages import find_nearest_name
+from autotune.target.messages import MAX_LISTED_NAMES, find_nearest_name
+from autotune.target.path_hints import describe_directory
 
-EVENTS_FILE = "events.jsonl"
+EVENTS_FILE = study_argument.EVENTS_FILE
+TARGET_SUFFIXES = (".yaml", ".yml")
 # `is_locked` takes a shared lock for a moment, so a tuner tries several times before it gives up.
 LOCK_ATTEMPTS, LOCK_RETRY_SECONDS = 200, 0.005
 
@@ -28,23 +31,68 @@ def find_study(
     study_name: str,
     root: Path = STUDIES_DIRECTORY,
     fallback_hint: str = "`--studies DIRECTORY` selects another directory",
+    target_hint: str = "",
 ) -> Path:
     """Return the directory of the study ``study_name`` under ``root``, or of the study at the path
     ``study_name``.
 
-    The path starts as the user gave it, so that printed commands can contain it. Raises
-    AutotuneError. The hint is the nearest name, a list of the studies under ``root``, or
-    ``fallback_hint``.
+    The path starts as the user gave it, so that printed commands can contain it. Raises UsageError.
+
+    The hint is the nearest name, a list of the studies under ``root``, or ``fallback_hint``. For a
+    target file, ``target_hint`` is added, with the file's path instead of ``{target}``.
     """
     for directory in (root / study_name, Path(study_name)):
         if foreign_files.has_file(directory, EVENTS_FILE):
             return _name_last_part(directory)
         foreign_files.check_readable(directory)
+    path = Path(study_name)
+    if path.is_file():
+        raise _build_file_error(path, root, target_hint)
+    if (description := describe_directory(path)) is not None:
+        raise UsageError(f"{study_name} is {description[0]}, not a study", hint=description[1])
+    if not root.is_dir():
+        raise UsageError(
+            f"unknown study {study_name!r}: directory {root} does not exist", hint=fallback_hint
+        )
     study_names = list_study_names(root)
-    hint = f"existing studies: {', '.join(study_names)}" if study_names else fallback_hint
-    if nearest_name := find_nearest_name(Path(study_name).name, study_names):
+    hint = _format_study_names(study_names) if study_names else fallback_hint
+    if nearest_name := find_nearest_name(_get_plain_name(path), study_names):
         hint = f"did you mean {nearest_name!r}?"
-    raise AutotuneError(f"unknown study {study_name!r}", hint=hint)
+    raise UsageError(f"unknown study {study_name!r}", hint=hint)
+
+
+def is_study(name: Path, root: Path = STUDIES_DIRECTORY) -> bool:
+    """True if ``name`` is the path of a study, or the name of a study under ``root``."""
+    return any(foreign_files.has_file(path, EVENTS_FILE) for path in (root / name, name))
+
+
+def _build_file_error(path: Path, root: Path, target_hint: str) -> UsageError:
+    """Return the error for a file that was named instead of a study. ``target_hint`` is added for a
+    target.
+    """
+    if foreign_files.has_file(path.parent, EVENTS_FILE):
+        study = format_study_argument(_name_last_part(path.parent))
+        return UsageError(
+            f"unknown study {str(path)!r}: this is a file of a study",
+            hint=f"name the study: {study}",
+        )
+    study_names = list_study_names(root) if root.is_dir() else ()
+    hints = ["`autotune status` lists the studies"]
+    if nearest_name := find_nearest_name(_get_plain_name(path), study_names):
+        hints = [f"name a study, such as {nearest_name}"]
+    if path.suffix in TARGET_SUFFIXES and target_hint:
+        hints.append(target_hint.format(target=shlex.quote(str(path))))
+    return UsageError(f"{path} is a file, not a study", hint="; ".join(hints))
+
+
+def _get_plain_name(path: Path) -> str:
+    """Return the last part of a path, without the suffix of a target."""
+    return path.stem if path.suffix in TARGET_SUFFIXES else path.name
+
+
+def _format_study_names(study_names: Sequence[str]) -> str:
+    further_text = f", … ({len(study_names)} in all)" if len(study_names) > MAX_LISTED_NAMES else ""
+    return f"existing studies: {', '.join(study_names[:MAX_LISTED_NAMES])}{further_text}"
 
 
 def _name_last_part(directory: Path) -> Path:
@@ -112,7 +160,8 @@ class StudyLock:
             os.close(lock_handle)
             study_argument = format_study_argument(self.path.parent)
             raise LockedError(
-                f"{self.path.parent.name} is being tuned by {describe_lock_holder(self.path)}",
+                f"{self.path.parent.name} is being tuned by "
+                f"{describe_lock_holder(self.path) or 'another process'}",
                 hint=f"wait for it, or follow it with `autotune status {study_argument} --watch`",
             )
         locked_since = datetime.now(UTC).isoformat(timespec="seconds")

@@ -38,8 +38,6 @@ from autotune.study.trial_context import TrialContext, collect_versions, open_se
 from autotune.study.winner_changes import MinimalChanges
 from autotune.study_argument import find_studies_option, format_study_argument
 
-MAX_MEASUREMENTS = 60  # default maximum number of measurements for a reduction
-
 
 def check_study_not_shared(directory: Path) -> None:
     """Raise AutotuneError for a study in a shared database, which one machine cannot measure alone."""
@@ -80,7 +78,7 @@ def reduce_changes(
     environment: Environment,
     directory: Path,
     progress: ProgressReporter,
-    max_measurements: int = MAX_MEASUREMENTS,
+    max_measurements: int,
 ) -> None:
     """Measure which of the winner's changes its gain depends on, and record the result.
 
@@ -163,7 +161,7 @@ def find_baseline_and_winner(state: State, directory: Path) -> tuple[Trial, Tria
     winner_number = state.verdict.best if state.verdict else find_best_trial(state)
     if baseline is None or winner_number is None:
         raise AutotuneError(
-            "the study has no winner to explain",
+            f"study {directory.name} has no winner to explain",
             hint=f"`autotune status {format_study_argument(directory)}` shows its state",
         )
     return baseline, state.find_trial(winner_number)

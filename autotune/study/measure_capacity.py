@@ -38,6 +38,7 @@ from autotune.study.trial_context import TrialContext, begin_study, open_session
 from autotune.target.quantities import parse_rate
 
 CONFIGURATION_LABEL = "the configuration"
+CHECK_HINT = "`autotune check TARGET` checks the target and its hosts"
 ROUNDING_TOLERANCE = 1e-9  # relative rounding error of a mean of logarithms
 
 
@@ -80,9 +81,10 @@ def build_comparison_configuration(
         return ComparisonConfiguration(against, space.preset_settings(against, deployment_choices))
     export = Path(against)
     if not export.exists():
-        raise AutotuneError(
+        raise UsageError(
             f"cannot measure against {against!r}",
-            hint=f"--against {', '.join(NAMED_SETTINGS)}, or the directory of another export",
+            hint=f"--against {', '.join(NAMED_SETTINGS)}, or the directory of another export"
+            " (`autotune export STUDY --trial TRIAL --out DIR` writes one)",
         )
     return ComparisonConfiguration(
         against, read_compatible_settings(space, export), read_exported_rss(export)
@@ -114,6 +116,11 @@ def build_measurement_request(
     rss = read_exported_rss(config) if config else {}
     if against is None:
         return MeasurementRequest(settings, None, repeat, rss)
+    if config is not None and Path(against) == config:
+        raise UsageError(
+            f"--config and --against both name {against}, so there is nothing to compare",
+            hint="name another export, or compare with `--against baseline`",
+        )
     comparison = build_comparison_configuration(environment.space, against, settings)
     space = environment.space
     configured_settings, comparison_settings = (
@@ -121,16 +128,14 @@ def build_measurement_request(
         for side_settings in (settings, comparison.settings)
     )
     if config is None and configured_settings == comparison_settings:
-        raise AutotuneError(
+        raise UsageError(
             f"the baseline and {against} have the same settings, so there is nothing to compare",
             hint="to compare an export, pass its directory with --config",
         )
     return MeasurementRequest(settings, comparison, repeat, {**comparison.rss, **rss})
 
 
-def parse_required_capacity(
-    environment: Environment, rate_text: str | None, *, of_ceiling: bool
-) -> float | None:
+def parse_required_capacity(environment: Environment, rate_text: str | None) -> float | None:
     """Return the required capacity in requests/s.
 
     Raises UsageError if the text is not a rate, if the rate exceeds ``load.max_rate``, or if the target
@@ -138,9 +143,10 @@ def parse_required_capacity(
     """
     if rate_text is None:
         return None
-    if of_ceiling or environment.file.target.command_goal is not None:
+    if environment.file.target.command_goal is not None:
         raise UsageError(
-            "--at-least applies only to the capacity of a stack", hint="omit --at-least"
+            "--at-least applies only to the capacity of a stack, and the target is a command",
+            hint="omit --at-least",
         )
     try:
         rate = parse_rate(rate_text)
@@ -254,7 +260,10 @@ def _measure_alternately(
                 hint="raise load.max_rate, or add hosts to load.hosts",
             )
         if not peak.is_feasible:
-            raise AutotuneError(f"{side_label}: the objective is not met at any rate tried")
+            raise AutotuneError(
+                f"{side_label}: the objective is not met at any rate tried",
+                hint="loosen `slo:` in the target, or compare other configurations",
+            )
         trials_by_side[is_configuration].append(trial)
         measurements.append(SideMeasurement(is_configuration, peak.estimate))
     return Measurement(
@@ -282,7 +291,7 @@ def _measure_once(
     trial = trials.run_trial(step, context, expected_peak, None)
     context.record_time_spent()
     if trial.peak is None:
-        raise AutotuneError(f"{side_label} cannot be used: {trial.failure}")
+        raise AutotuneError(f"{side_label} cannot be used: {trial.failure}", hint=CHECK_HINT)
     if unapplied_lines := find_unapplied_settings(trial, settings):
         raise AutotuneError(
             f"{side_label} took effect with different values: {'; '.join(unapplied_lines)}",

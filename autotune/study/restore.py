@@ -117,7 +117,7 @@ def _reject_running_studies(studies: Sequence[Path]) -> None:
     for study in studies:
         if is_locked(lock_path := study / "lock"):
             raise LockedError(
-                f"{study.name} is being tuned by {describe_lock_holder(lock_path)}",
+                f"{study.name} is being tuned by {describe_lock_holder(lock_path) or 'another process'}",
                 hint="stop that process; it restores the hosts itself",
             )
 

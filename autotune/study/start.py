@@ -96,6 +96,9 @@ def _record_earlier_leaders(
             environment.space,
         )
     store.record_transferred(earlier_study.name, configurations)
+    if not configurations:
+        progress.note(f"no configuration of study {earlier_study.name} applies to this target")
+        return
     leaders_text = format_count(len(configurations), "configuration")
     progress.note(f"tried first, from study {earlier_study.name}: {leaders_text}")
 

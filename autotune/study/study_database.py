@@ -30,7 +30,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, InterfaceError, OperationalError, SQLAlchemyError
 
 from autotune import durable_files
-from autotune.errors import AutotuneError
+from autotune.errors import AutotuneError, UsageError
 from autotune.foreign_files import MAX_JOURNAL_BYTES, MAX_RECORD_BYTES
 from autotune.masking import mask_secrets
 from autotune.optimize.storage import ConnectionTracker, find_database_error
@@ -38,7 +38,7 @@ from autotune.study import journal, ownership
 from autotune.study.directory import EVENTS_FILE
 from autotune.study.journal import JournalLine
 from autotune.study_argument import WORKERS_FILE
-from autotune.target.messages import find_nearest_name
+from autotune.target.messages import suggest_name
 from autotune.target.read_target import TARGET_FILE_NAME
 from autotune.transports import wait_notices
 
@@ -324,12 +324,12 @@ class StudyDatabase:
         )
         if row is not None:
             return SharedStudy(row.id, study_name, row.target, decompress_record(row.record))
-        nearest_name = find_nearest_name(study_name, self.list_study_names())
-        raise AutotuneError(
+        study_names = self.list_study_names()
+        raise UsageError(
             f"unknown study {study_name!r} in {self.display_url}",
-            hint=f"did you mean {nearest_name!r}?"
-            if nearest_name
-            else "`autotune run TARGET --storage URL` starts one",
+            hint=suggest_name(study_name, study_names)
+            if study_names
+            else "`autotune run TARGET --beds all --storage URL` starts one",
         )
 
     def create_study(
@@ -708,12 +708,12 @@ def _parse_url(url: str) -> URL:
     except (ArgumentError, ValueError):
         parsed_url = None  # the text may contain a password, so no message repeats it
     if parsed_url is None or parsed_url.get_backend_name() != URL_SCHEME:
-        raise AutotuneError(
+        raise UsageError(
             "--storage must be the URL of a PostgreSQL database",
             hint=f"such as {URL_SCHEME}://tuner@db1.example.org/tuning",
         )
     if parsed_url.password or any("password" in option_name for option_name in parsed_url.query):
-        raise AutotuneError(
+        raise UsageError(
             "the password in --storage is visible to everyone who can list processes",
             hint="put the password in ~/.pgpass (mode 0600) or in PGPASSWORD",
         )

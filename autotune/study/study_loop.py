@@ -425,6 +425,7 @@ def _record_ranking(context: TrialContext, searcher: Searcher) -> None:
 def _record_simplification(context: TrialContext, searcher: Searcher, trial_number: int) -> None:
     state = context.store.state
     space = context.clamped_space
+    had_accepted = state.simplification is not None and state.simplification.accepted is not None
     record = select_next_block(
         state, searcher.fit_surrogate(estimate_study_drift(state)), space, trial_number
     )
@@ -437,8 +438,9 @@ def _record_simplification(context: TrialContext, searcher: Searcher, trial_numb
             f"{format_count(changed_count, 'change')} in trial {trial_number}. If time allows, autotune "
             "measures it without them."
         )
-    elif record.accepted is not None:
+    elif record.accepted is not None and not had_accepted:  # later blocks add to the same changes
         context.progress.note(
-            f"Measurements show no effect from {len(record.without)} of "
-            f"{format_count(changed_count, 'change')} in trial {trial_number}. The proof omits them."
+            f"Measurements show no effect from at least {len(record.without)} of "
+            f"{format_count(changed_count, 'change')} in trial {trial_number}. The proof omits changes "
+            "without an effect."
         )

@@ -19,7 +19,7 @@ from autotune.environments.base import Environment, Session
 from autotune.environments.clock import StudyClock
 from autotune.environments.evaluation import MeasurementHistory
 from autotune.environments.multi_bed import MultiBedEnvironment
-from autotune.errors import AutotuneError
+from autotune.errors import AutotuneError, UsageError
 from autotune.loads.registry import compute_request_digests
 from autotune.measure.noise import Noise
 from autotune.space.space import SearchSpace
@@ -32,6 +32,8 @@ from autotune.study.study_store import StudyStore
 from autotune.target import runtimes
 from autotune.target.beds import find_study_directory
 from autotune.target.write_target import dump_yaml
+
+KEEP_FIX = "omit --keep; after the study, `autotune export` writes the winner's files"
 
 
 @dataclass(frozen=True)
@@ -134,19 +136,24 @@ def _check_recordable(path: Path) -> None:
         )
 
 
-def check_can_keep(environment: Environment) -> None:
-    """Raise AutotuneError if no configuration can stay on the hosts after the study."""
+def check_can_keep(
+    environment: Environment, refusal: str = "nothing can be kept", fix: str = KEEP_FIX
+) -> None:
+    """Raise UsageError if no configuration can stay on the hosts of a target.
+
+    The message starts with ``refusal``, and its hint is ``fix``.
+    """
     if environment.build_preview().is_installed:
         return
     target = environment.file.target
-    reason = (
-        "a model has no hosts" if target.simulated else "private servers stop when the study stops"
-    )
-    raise AutotuneError(
-        f"nothing can be kept: {reason}",
-        hint=f"--keep needs `runtime: {runtimes.format_runtime_names(installed=True)}`; "
-        "`autotune export` writes the files",
-    )
+    if target.simulated:
+        reason = "a model has no hosts"
+    elif target.command is not None:
+        reason = "a benchmark command has no hosts"
+    else:
+        runtime_names = runtimes.format_runtime_names(installed=True)
+        reason = f"private servers stop with the study; only `runtime: {runtime_names}` stays"
+    raise UsageError(f"{refusal}: {reason}", hint=fix)
 
 
 def begin_study(

@@ -145,7 +145,10 @@ def read_plan(directory: Path) -> SweepPlan:
     for record in journal.read_records(directory / "events.jsonl"):
         if record["event"] == "sweep":
             return parse_plan_record(record["plan"])
-    raise AutotuneError(f"{directory.name} is a study, not a sweep")
+    raise AutotuneError(
+        f"{directory.name} is a study, not a sweep",
+        hint="`autotune report` shows the results of studies",
+    )
 
 
 def is_sweep(directory: Path) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -14,11 +15,11 @@ from autotune.report import format as fmt
 from autotune.services.base import Value
 from autotune.space.dimension import Dimension
 from autotune.space.space import SearchSpace
-from autotune.strict_parsing import MAX_NUMBER, parse_decimal, parse_uint
+from autotune.strict_parsing import parse_decimal, parse_uint
 from autotune.sweep.plan import SERVICE_AXIS, AxisValue, SweepAxis, SweepPlan
 from autotune.target.messages import format_count, format_value, suggest_name
 from autotune.target.quantities import convert_to_unit, parse_duration, parse_rate
-from autotune.target.read_target import TargetFile, read_target
+from autotune.target.read_target import TargetFile, load_document, read_target
 from autotune.target.yaml_document import YamlDocument, load_yaml
 
 SWEEP_FILE_KEYS = ("title", "target", "over", "hosts", "with", "rates", "repeat", "seconds")
@@ -27,7 +28,8 @@ ENTRY_EXAMPLES = {
     "hosts": "hosts: {web: [1, 2, 3]}",
     "with": "with: {web.php_fpm.pm: static}",
 }
-RANGE_HINT = "write LOW:HIGH:STEP"
+OPTIONS_BY_KEY = {"over": "--over", "hosts": "--hosts", "with": "--set"}
+RANGE_HINT = "write a range `LOW:HIGH:STEP`, or values such as `5,10,20`"
 MAX_RATE_HINT = "lower the rate, or raise `load: {max_rate: …}` in the target"
 MAX_AXIS_VALUES = 1000
 SWITCH_WORDS = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
@@ -39,7 +41,8 @@ class SweepRequest:
     """A sweep as the user wrote it, before values are converted to parameter values.
 
     ``rates`` are in requests/s; without rates the sweep measures capacities. ``seconds`` is the length
-    of one reading. ``document`` is the sweep file, if there is one.
+    of one reading. ``document`` is the sweep file, if there is one. ``option_locations`` are the entries
+    that options override.
     """
 
     title: str = ""
@@ -50,21 +53,27 @@ class SweepRequest:
     repeat: int = 3
     seconds: float = 5.0
     document: YamlDocument | None = None
+    option_locations: frozenset[tuple[str, str]] = frozenset()
 
     @contextmanager
-    def locate_errors(self, *location: str) -> Iterator[None]:
-        """Add the place in the sweep file to errors about the entry at ``location``."""
+    def locate_errors(self, key: str, name: str) -> Iterator[None]:
+        """Add the option, or the place in the sweep file, to errors about an entry. ``key`` is `over`,
+        `hosts` or `with`.
+        """
         try:
             yield
         except UsageError as error:
-            if self.document is None or location not in self.document.positions:
-                raise
-            raise self.document.build_error(location, error.message, hint=error.hint) from None
+            if self.document is None or (key, name) in self.option_locations:
+                option = OPTIONS_BY_KEY[key]
+                is_named = re.search(rf"(?<![\w.]){re.escape(name)}(?![\w.])", error.message)
+                place = option if is_named else f"{option} {name}"
+                raise UsageError(f"{place}: {error.message}", hint=error.hint) from None
+            raise self.document.build_error([key, name], error.message, hint=error.hint) from None
 
 
 def read_sweep_file(path: Path) -> tuple[TargetFile, SweepRequest | None]:
     """Return a sweep file's target and request, or a plain target and ``None``. Raises TargetError."""
-    document = load_yaml(path)
+    document = load_document(path)
     if "target" not in document.root:
         return read_target(path), None
     for key in document.root:
@@ -100,9 +109,7 @@ def _parse_request(document: YamlDocument) -> SweepRequest:
             for tier, host_counts in read_sweep_entries("hosts").items()
         },
         settings=read_sweep_entries("with"),
-        rates=parse_sweep_entry(
-            "rates", lambda text: tuple(map(parse_rate, _wrap_in_list(text))), []
-        ),
+        rates=parse_sweep_entry("rates", _parse_rates, []),
         repeat=parse_sweep_entry("repeat", _parse_repeat, 3),
         seconds=parse_sweep_entry("seconds", _parse_reading_seconds, "5s"),
         document=document,
@@ -136,6 +143,13 @@ def _parse_counts(document: YamlDocument, tier: str, written_counts: object) -> 
     return tuple(host_counts)
 
 
+def _parse_rates(written_rates: object) -> tuple[float, ...]:
+    rates = tuple(map(parse_rate, _wrap_in_list(written_rates)))
+    if 0 in rates:
+        raise ValueError("must be above 0")
+    return rates
+
+
 def _parse_reading_seconds(duration_text: object) -> float:
     seconds = parse_duration(duration_text)
     if not seconds:
@@ -163,31 +177,24 @@ def build_request(
 
     Raises TargetError for an invalid file and UsageError for invalid options.
     """
-    target_file, file_request = read_sweep_file(path)
-    base_request = file_request or SweepRequest()
-    range_form = "NAME=LOW:HIGH:STEP or NAME=A,B,C"
-    range_assignments = _split_assignments("--over", over, "missing values", range_form)
-    values_by_name = {name: tuple(expand_values(values)) for name, values in range_assignments}
-    setting_assignments = _split_assignments("--set", fixed_settings, "missing value", "NAME=VALUE")
-    request = replace(
-        base_request,
-        over={**base_request.over, **values_by_name},
-        hosts={**base_request.hosts, **dict(map(_parse_host_counts, hosts or ()))},
-        settings={**base_request.settings, **dict(setting_assignments)},
-        rates=tuple(rates) if rates else base_request.rates,
-        repeat=repeat or base_request.repeat,
-    )
     if peak and rates:
-        raise UsageError("--rate and --peak cannot be combined")
-    if peak:
-        request = replace(request, rates=())
-    elif not request.rates and file_request is None:
+        raise UsageError(
+            "--rate and --peak cannot be combined",
+            hint="omit --peak to measure latency at the rate, or --rate to search for the capacity",
+        )
+    target_file, file_request = read_sweep_file(path)
+    request = _apply_options(file_request or SweepRequest(), over, hosts, fixed_settings)
+    _check_fixed_names(request)
+    if not peak and not rates and file_request is None:
         raise UsageError(
             "missing --rate or --peak",
             hint="use --rate R for a fixed rate, --peak for the capacity",
         )
-    if not all(0 < rate < MAX_NUMBER for rate in request.rates):
-        raise UsageError(f"rate must be above 0 and below {MAX_NUMBER:g} requests/s")
+    request = replace(
+        request,
+        rates=() if peak else tuple(rates or request.rates),
+        repeat=repeat or request.repeat,
+    )
     if excess_reason := explain_excess_rate(request.rates, target_file):
         if rates:
             raise UsageError(f"--rate: {excess_reason}", hint=MAX_RATE_HINT)
@@ -195,32 +202,105 @@ def build_request(
     return target_file, request if request.title else replace(request, title=_build_title(request))
 
 
+def _apply_options(
+    request: SweepRequest,
+    over: Sequence[str] | None,
+    hosts: Sequence[str] | None,
+    fixed_settings: Sequence[str] | None,
+) -> SweepRequest:
+    """Return the request with the entries of `--over`, `--hosts` and `--set`. Raises UsageError."""
+    range_form = "`NAME=LOW:HIGH:STEP` or `NAME=A,B,C`"
+    texts_by_name = _split_assignments("--over", over, "missing values", range_form)
+    values_by_name = {n: _expand_option_values(n, text) for n, text in texts_by_name.items()}
+    settings = _split_assignments("--set", fixed_settings, "missing value", "NAME=VALUE")
+    texts_by_tier = _split_assignments("--hosts", hosts, "missing numbers", "TIER=1,2,3")
+    counts_by_tier = {tier: _parse_host_counts(tier, text) for tier, text in texts_by_tier.items()}
+    return replace(
+        request,
+        over={**request.over, **values_by_name},
+        hosts={**request.hosts, **counts_by_tier},
+        settings={**request.settings, **settings},
+        option_locations=frozenset(
+            (key, name)
+            for key, names in (
+                ("over", values_by_name),
+                ("hosts", counts_by_tier),
+                ("with", settings),
+            )
+            for name in names
+        ),
+    )
+
+
 def explain_excess_rate(rates: Iterable[float], target_file: TargetFile) -> str | None:
     """Return an explanation if the highest of ``rates`` exceeds the target's limit; else ``None``."""
     return find_excess_rate(max(rates, default=0.0), target_file.target.load.max_rate)
 
 
+def _check_fixed_names(request: SweepRequest) -> None:
+    """Raise UsageError or TargetError for a setting that is both varied and fixed."""
+    service_names = [name for name in request.settings if name.endswith(f".{SERVICE_AXIS}")]
+    if SERVICE_AXIS in request.over and service_names:
+        with request.locate_errors("over", SERVICE_AXIS):
+            raise UsageError(
+                f"services are varied, and {service_names[0]} is fixed",
+                hint=f"omit --set {service_names[0]}, or list deployments instead of `all`",
+            )
+    for name in request.over:
+        if name in request.settings:
+            with request.locate_errors("over", name):
+                raise UsageError(
+                    "the setting is both varied and fixed",
+                    hint=f"omit --set {name} to vary it, or --over {name} to fix it",
+                )
+
+
 def _split_assignments(
     option: str, assignment_texts: Iterable[str] | None, missing_text: str, expected_form: str
-) -> Iterator[tuple[str, str]]:
-    """Yield the name and the value of each ``NAME=VALUE``. Raises UsageError for a missing value."""
+) -> dict[str, str]:
+    """Return the value of each ``NAME=VALUE`` by name. Raises UsageError for a missing name or value, and
+    for a name that is given twice.
+    """
+    values_by_name: dict[str, str] = {}
     for assignment_text in assignment_texts or ():
-        setting_name, _, value_text = assignment_text.partition("=")
-        if not value_text:
+        name, _, value_text = (text.strip() for text in assignment_text.partition("="))
+        if not name or not value_text:
             raise UsageError(
-                f"{option} {assignment_text}: {missing_text}", hint=f"write {expected_form}"
+                f"{option} {assignment_text}: {missing_text if name else 'missing name'}",
+                hint=f"write {expected_form}",
             )
-        yield setting_name, value_text
+        if name in values_by_name:
+            raise UsageError(f"{option} {name} is given twice", hint=f"give {name} once")
+        values_by_name[name] = value_text
+    return values_by_name
 
 
-def _parse_host_counts(assignment_text: str) -> tuple[str, tuple[int, ...]]:
-    tier, _, count_texts = assignment_text.partition("=")
+def _expand_option_values(name: str, values_text: str) -> tuple[str, ...]:
+    """Return the values of `--over`. Raises UsageError, also for a value that is listed twice."""
     try:
-        return tier, tuple(parse_uint(number.strip()) for number in count_texts.split(","))
-    except ValueError:
+        values = expand_values(values_text)
+    except UsageError as error:
+        raise UsageError(f"--over {name}: {error.message}", hint=error.hint) from None
+    if duplicates := [value for value in values if values.count(value) > 1]:
         raise UsageError(
-            f"--hosts {assignment_text}: expected numbers", hint="write TIER=1,2,3"
-        ) from None
+            f"--over {name}: {duplicates[0]} is listed twice",
+            hint="list each value once; --repeat measures every point several times",
+        )
+    return tuple(values)
+
+
+def _parse_host_counts(tier: str, counts_text: str) -> tuple[int, ...]:
+    hint = f"write numbers separated by commas, such as --hosts {tier}=1,2"
+    try:
+        host_counts = tuple(parse_uint(number.strip()) for number in counts_text.split(","))
+    except ValueError:
+        raise UsageError(f"--hosts {tier}={counts_text}: expected numbers", hint=hint) from None
+    if len({*host_counts}) < len(host_counts):
+        raise UsageError(
+            f"--hosts {tier}={counts_text}: a number is listed twice",
+            hint="list each number once; --repeat measures every point several times",
+        )
+    return host_counts
 
 
 def _build_title(request: SweepRequest) -> str:
@@ -307,10 +387,12 @@ def _check_host_counts(target_file: TargetFile, tier: str, host_counts: Sequence
     if tier not in tiers:
         raise UsageError(f"unknown tier {tier!r}", hint=suggest_name(tier, tiers))
     host_count = len(tiers[tier].hosts)
-    if not host_counts or min(host_counts) < 1 or max(host_counts) > host_count:
+    if not host_counts:
+        raise UsageError(f"tier {tier}: a number of hosts is missing", hint="such as [1, 2, 3]")
+    if wrong_counts := [count for count in host_counts if not 1 <= count <= host_count]:
         raise UsageError(
-            f"tier {tier}: expected numbers from 1 to {host_count} (the tier lists "
-            f"{format_count(host_count, 'host')})"
+            f"tier {tier} lists {format_count(host_count, 'host')}, not {wrong_counts[0]}",
+            hint=f"use numbers from 1 to {host_count}, or list more hosts in the target",
         )
 
 
@@ -322,11 +404,9 @@ def _check_effect(axis: SweepAxis, plan: SweepPlan, space: SearchSpace) -> None:
         if axis.name in space.active_parameters({**space.baseline, **point.settings}):
             return
     axis_conditions = next(d.conditions for d in space.dimensions if d.name == axis.name)
-    required_settings = ", ".join(
-        f"{name}={'|'.join(map(str, values))}" for name, values in axis_conditions
-    )
+    required_settings = " ".join(f"--set {name}={values[0]}" for name, values in axis_conditions)
     raise UsageError(
-        f"{axis.name} has no effect under these settings", hint=f"add --set {required_settings}"
+        f"{axis.name} has no effect under these settings", hint=f"add {required_settings}"
     )
 
 
@@ -367,11 +447,14 @@ def parse_value(dimension: Dimension, written_value: object) -> Value:
             str(convert_to_unit(written_value, dimension.parameter.unit)).strip()
         )
     except ValueError:
-        raise UsageError(f"{dimension.name}: {written_value!r} is not a number") from None
+        raise UsageError(
+            f"{dimension.name}: {written_value!r} is not a number", hint=RANGE_HINT
+        ) from None
     try:
         return dimension.convert_value(number)
     except ValueError as error:
-        raise UsageError(str(error)) from None
+        hint = f"`autotune params` lists the valid values of {dimension.name}"
+        raise UsageError(str(error), hint=hint) from None
 
 
 def _select_deployments(

@@ -28,7 +28,9 @@ def select_beds(target: Target, bed_list: str) -> tuple[str, ...]:
     beds = tuple(dict.fromkeys(name.strip() for name in bed_list.split(",")))
     for name in beds:
         if name not in target.beds:
-            raise UsageError(f"unknown bed {name!r}", hint=suggest_name(name, target.beds))
+            raise UsageError(
+                f"target {target.name} has no bed {name!r}", hint=suggest_name(name, target.beds)
+            )
     return beds
 
 

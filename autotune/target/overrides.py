@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -19,6 +20,8 @@ KEYS_BY_OPTION: dict[str, tuple[str, ...]] = {
 }
 # Keys of a parameter's rule that `--set` keeps. `fixed:` replaces all other keys.
 KEPT_RULE_KEYS = ("when", "unit", "meaning")
+
+SECOND_ASSIGNMENT_PATTERN = re.compile(r"[,;\s]\s*[a-z][\w-]*\.[\w.-]+\s*=")
 
 Override = tuple[str, str]
 """An option and its value, as the user typed them."""
@@ -63,5 +66,10 @@ def _parse_assignment(assignment: str) -> tuple[tuple[str, str], Any]:
         raise UsageError(
             f"{SET_OPTION} {assignment}: not an assignment",
             hint=f"write {SET_OPTION} TIER.SERVICE.PARAMETER=VALUE; `autotune params` lists parameters",
+        )
+    if SECOND_ASSIGNMENT_PATTERN.search(value):
+        raise UsageError(
+            f"{SET_OPTION} {assignment}: contains several assignments",
+            hint=f"repeat the option for each parameter: {SET_OPTION} NAME=VALUE {SET_OPTION} NAME=VALUE",
         )
     return ("parameters", name.strip()), parse_scalar(value.strip())

@@ -55,7 +55,9 @@ def list_unmatched_patterns(
 
 
 def suggest_parameter(name: str, names: Iterable[str]) -> str:
-    """Return the hint for an unknown parameter: the nearest name in its tier, or the tier's services."""
+    """Return the hint for an unknown parameter: the nearest name in its tier, the tier's services, or
+    the tiers.
+    """
     known_names = sorted(names)
     if list_hint := suggest_list(name, known_names):
         return list_hint
@@ -73,6 +75,9 @@ def suggest_parameter(name: str, names: Iterable[str]) -> str:
     if dot_separator and service and tier_names and find_nearest_name(service, services) is None:
         services_text = ", ".join(services)
         return f"{tier} contains {services_text}; `autotune params` lists their parameters"
+    tiers = sorted({n.partition(".")[0] for n in known_names if "." in n})
+    if tiers and not tier_names and find_nearest_name(name, known_names) is None:
+        return f"names start with a tier ({', '.join(tiers)}); `autotune params` lists parameters"
     return suggest_name(name, tier_names or known_names)
 
 

@@ -24,7 +24,9 @@ from autotune.target.field_types import (
 from autotune.target.key_hints import find_key_hint, find_other_key_hint, list_keys_at
 from autotune.target.messages import find_nearest_name, format_value
 from autotune.target.model import Bed, Host, Load, Ssh, Target, Tier
+from autotune.target.other_files import reject_other_file
 from autotune.target.overrides import Override, apply_overrides
+from autotune.target.path_hints import find_format_hint
 from autotune.target.runtimes import DEFAULT_RUNTIME, RUNTIME_NAMES
 from autotune.target.value_hints import (
     LOGIN_HINT,
@@ -115,8 +117,21 @@ def read_target(path: Path, overrides: Iterable[Override] = ()) -> TargetFile:
     Raises TargetError with ``file:line:column`` for the first mistake; its ``others`` are all other
     mistakes. If a name is misspelt, the hint contains the nearest known name.
     """
-    overrides = tuple(overrides)
-    return _check_target(apply_overrides(load_yaml(path), overrides), overrides)
+    overrides, document = tuple(overrides), load_document(path)
+    reject_other_file(document)
+    return _check_target(apply_overrides(document, overrides), overrides)
+
+
+def load_document(path: Path, *, foreign: bool = False) -> YamlDocument:
+    """Return the content of a target or of a sweep file. Raises TargetError, whose hint names the command
+    for files of other known formats. For ``foreign``, see ``load_yaml``.
+    """
+    try:
+        return load_yaml(path, foreign=foreign)
+    except TargetError as error:
+        if path.is_file():
+            error.hint = find_format_hint(path) or error.hint
+        raise
 
 
 def _check_target(document: YamlDocument, overrides: tuple[Override, ...]) -> TargetFile:
@@ -178,7 +193,8 @@ def read_addresses(path: Path, *, foreign: bool = False) -> TargetFile:
     Raises the errors of ``read_target`` if needed keys are invalid. For ``foreign``, see
     ``load_yaml``.
     """
-    document = load_yaml(path, foreign=foreign)
+    document = load_document(path, foreign=foreign)
+    reject_other_file(document)
     try:
         return _check_target(document, ())
     except TargetError as error:

@@ -103,7 +103,7 @@ def read_visits(path: Path) -> tuple[WeightedVisit, ...]:
 
 
 def _read_json_lines(path: Path) -> YamlDocument:
-    text = read_text(path, FILE_DESCRIPTION, EXAMPLE_HINT)
+    text = read_text(path, EXAMPLE_HINT)
     numbered_lines = [(n, line) for n, line in enumerate(split_lines(text), 1) if line.strip()]
     locations: dict[tuple[str | int, ...], tuple[int, int]] = {
         ("requests", index): (number, 1) for index, (number, _) in enumerate(numbered_lines)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from autotune.errors import AutotuneError, UsageError
+from autotune.errors import UsageError
 from autotune.target.messages import suggest_name
 
 
@@ -26,7 +26,7 @@ def list_examples() -> dict[str, Path]:
 def write_example(example_name: str, target_path: Path) -> Path:
     """Copy an example target and its programs to ``target_path``.
 
-    Raises UsageError for an unknown example, or AutotuneError if a file already exists.
+    Raises UsageError for an unknown example, or if a file already exists.
     """
     shipped_targets = list_examples()
     if example_name not in shipped_targets:
@@ -38,7 +38,7 @@ def write_example(example_name: str, target_path: Path) -> Path:
     copies = {target_path: source, **{target_path.parent / path.name: path for path in programs}}
     for copy_path in copies:
         if copy_path.exists():
-            raise AutotuneError(f"{copy_path} already exists", hint="name another file with --out")
+            raise UsageError(f"{copy_path} already exists", hint="name another file with --out")
     target_path.parent.mkdir(parents=True, exist_ok=True)
     for copy_path, path in reversed(copies.items()):
         copy_path.write_bytes(path.read_bytes())

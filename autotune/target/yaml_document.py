@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING, Any
 from autotune import foreign_files
 from autotune.errors import USAGE_EXIT_CODE, TargetError
 from autotune.foreign_files import ForeignFileError
-from autotune.target.messages import find_nearest_name, format_value, suggest_name
+from autotune.target.messages import format_value, suggest_name
+from autotune.target.path_hints import (
+    START_HINT,
+    find_directory_hint,
+    find_missing_file_hint,
+)
 
 if TYPE_CHECKING:
     from ruamel.yaml.error import MarkedYAMLError, StreamMark
@@ -25,7 +30,7 @@ MAX_VALUES = 20_000  # maximum number of values, because nested aliases grow exp
 MAX_MERGES = 1000  # maximum number of merges, because nested merges multiply
 MAX_DEPTH = 20
 MAX_OPEN_BRACKETS = 100  # the parser's time grows with the square of this number
-START_HINT = "`autotune init` writes a target to start from"
+SET_HINT = "`autotune params` lists the valid values"
 CORE_TAG_PREFIX = "tag:yaml.org,2002:"
 # Pattern in the parser's message, message, hint. The first matching pattern is used.
 YAML_ERROR_TEXTS: tuple[tuple[str, str, str | None], ...] = (
@@ -144,7 +149,9 @@ class YamlDocument:
         steps = tuple(location)
         for prefix_length in range(len(steps), 0, -1):
             if origin := self.origins.get(steps[:prefix_length]):
-                error = TargetError(f"{origin}: {message}", hint=hint)
+                # Messages about options of other kinds contain an example of a valid value.
+                default_hint = SET_HINT if origin.startswith("--set ") else None
+                error = TargetError(f"{origin}: {message}", hint=hint or default_hint)
                 error.exit_code = USAGE_EXIT_CODE
                 return error
         return _error_at_position(self.path, self.text, self.find_position(location), message, hint)
@@ -202,7 +209,7 @@ def load_yaml(
     such a file. With ``foreign``, other users may be able to write to the file's directory, so no link
     is followed. Raises TargetError (file:line:column) if the file is not a mapping, and ForeignFileError.
     """
-    text = read_text(path, description, start_hint, foreign=foreign)
+    text = read_text(path, start_hint, foreign=foreign)
     tree_builder = _TreeBuilder(path, text)
     try:
         node = _parse_yaml(path, text)
@@ -216,21 +223,7 @@ def load_yaml(
     return YamlDocument(path, root_value, tree_builder.places, text)
 
 
-def _find_missing_file_hint(path: Path, start_hint: str) -> str:
-    """Return the hint for a file that does not exist."""
-    files = [*Path().glob("*.yaml"), *Path("targets").glob("*.yaml"), *path.parent.glob("*.yaml")]
-    files_by_name = {file.stem: file for file in files}
-    nearest_name = find_nearest_name(path.stem, files_by_name)
-    return f"did you mean {str(files_by_name[nearest_name])!r}?" if nearest_name else start_hint
-
-
-def read_text(
-    path: Path,
-    description: str = "a target",
-    start_hint: str = START_HINT,
-    *,
-    foreign: bool = False,
-) -> str:
+def read_text(path: Path, start_hint: str = START_HINT, *, foreign: bool = False) -> str:
     """Return the text of a file. Raises TargetError if the file cannot be read or is not text."""
     try:
         content = _read_bytes(path, foreign=foreign)
@@ -238,18 +231,8 @@ def read_text(
         hint = error.hint if foreign else start_hint
         raise TargetError(f"{path}: {error.reason}", hint=hint) from None
     except OSError as error:
-        hint = (
-            _find_missing_file_hint(path, start_hint)
-            if isinstance(error, FileNotFoundError)
-            else None
-        )
-        if isinstance(error, IsADirectoryError):
-            hint = (
-                f"name {description} file, such as targets/local.yaml"
-                if start_hint is START_HINT
-                else start_hint
-            )
         reason = (error.strerror or str(error)).lower()
+        hint = _find_read_hint(path, error, start_hint)
         raise TargetError(f"{path}: {reason}", hint=hint) from None
     try:
         return content.decode("utf-8-sig")
@@ -258,6 +241,17 @@ def read_text(
         raise _error_at_position(
             path, "", location, "not UTF-8 text", f"save it as UTF-8; {start_hint}"
         ) from None
+
+
+def _find_read_hint(path: Path, error: OSError, start_hint: str) -> str | None:
+    """Return the hint for a file that cannot be read."""
+    if isinstance(error, FileNotFoundError):
+        return find_missing_file_hint(path, start_hint)
+    if isinstance(error, IsADirectoryError):
+        return find_directory_hint(path) if start_hint is START_HINT else start_hint
+    if isinstance(error, PermissionError):
+        return "make the file readable for this account, or use another account"
+    return start_hint if isinstance(error, NotADirectoryError) else None
 
 
 def _read_bytes(path: Path, *, foreign: bool) -> bytes:

@@ -98,7 +98,7 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     [
         (["--from", ","], "--from: missing host", "user@host"),
         (["--from", "a:b:c"], "is not a host", "user@host"),
-        (["--from", "x", "--example", "lab"], "cannot be combined", "one of them"),
+        (["--from", "x", "--example", "lab"], "cannot be combined", "omit --from"),
         (["--from", "x", "--ssh-config", "/nope"], "/nope does not exist", "ssh_config"),
         (["--from", "nobody@127.0.0.1:1"], "127.0.0.1", "check the host name, the port and sshd"),
     ],

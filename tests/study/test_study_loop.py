@@ -200,3 +200,24 @@ def _check_integrity(directory: Path) -> None:
 @pytest.mark.parametrize("phase", list(Phase))
 def test_every_phase_has_a_name_that_reads_back(phase: Phase) -> None:
     assert Phase(str(phase)) is phase
+
+
+class Noted:
+    """A reporter that collects notices, and accepts every other call."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def __getattr__(self, _: str) -> Any:
+        return lambda *_: None
+
+
+def test_changes_without_an_effect_are_noted_once(tmp_path: Path) -> None:
+    noted = Noted()
+    simulated.study(tmp_path, budget=Budget(trials=12, time="120m"), progress=noted)
+    records = journal.read_records(tmp_path / "events.jsonl")
+    assert len([r for r in records if r.get("accepted") is not None]) > 1
+    assert sum("Measurements show no effect" in note for note in noted.notes) == 1

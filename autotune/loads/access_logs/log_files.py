@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 from autotune.errors import AutotuneError
+from autotune.target.messages import find_nearest_name
 
 STANDARD_INPUT = Path("-")
 MAX_LINE_BYTES = 1 << 16
@@ -64,7 +65,31 @@ def read_lines(paths: Iterable[Path], listener: ProgressListener) -> Iterator[by
                     listener(ReadProgress(describe_path(path), line_count, read_share))
         except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
             reason = getattr(error, "strerror", None) or error
-            raise AutotuneError(f"cannot read {describe_path(path)}: {reason}") from error
+            hint = _find_read_hint(path, error)
+            raise AutotuneError(
+                f"cannot read {describe_path(path)}: {reason}", hint=hint
+            ) from error
+
+
+def _find_read_hint(path: Path, error: Exception) -> str:
+    """Return the hint for a log that cannot be read."""
+    if isinstance(error, FileNotFoundError):
+        nearest_name = find_nearest_name(path.name, _list_names(path.parent))
+        if nearest_name:
+            return f"did you mean {str(path.parent / nearest_name)!r}?"
+        return "name access logs, such as /var/log/nginx/access.log"
+    if isinstance(error, IsADirectoryError):
+        return f"name the logs in it, such as {path}/access.log"
+    if isinstance(error, PermissionError):
+        return "use an account that may read it, or `sudo cat LOG | autotune workload from-log -`"
+    return "the file may be damaged: get a complete copy"
+
+
+def _list_names(directory: Path) -> list[str]:
+    try:
+        return [path.name for path in directory.iterdir()]
+    except OSError:
+        return []
 
 
 def describe_path(path: Path) -> str:
