@@ -84,8 +84,8 @@ class LoadMeter:
         """Send ``rate`` requests/s to the stack's entry for ``seconds``, after ``ramp_seconds``
         that are not measured.
 
-        The reading contains the rate that the generator can send, which may be a whole number. All
-        hosts are observed. If client ports run out, the reading is repeated once some ports are free.
+        All hosts are observed. The reading contains the rate that the generator can send: a whole number
+        for some generators. If client ports run out, the reading is repeated once some ports are free.
         If sessions contain pauses, the reading is longer by the longest pause. During this additional
         time, sessions send only their first requests, so the rate is lower.
         """
