@@ -178,7 +178,7 @@ def _read_manifest_entry(
 ) -> dict[str, Any]:
     manifest_entry = _read_manifest(export).get(entry_key, None if is_required else {})
     if not isinstance(manifest_entry, dict):
-        raise _build_manifest_error(_locate_manifest(export), f"{entry_key} is missing")
+        raise _build_manifest_error(_locate_manifest(export), f"`{entry_key}` is missing")
     return manifest_entry
 
 
