@@ -17,7 +17,8 @@ import typer
 from autotune import errors
 from autotune.cli.options import ProgressOptions
 from autotune.cli.output import print_study, print_sweep
-from autotune.errors import AutotuneError, UsageError
+from autotune.errors import AutotuneError, TargetError, UsageError
+from autotune.exit_handling import print_mistake
 from autotune.study_argument import format_study_argument
 from autotune.terminal import echo, wrap_lines
 
@@ -48,12 +49,28 @@ def prepare_target(
 def prepare_search(
     target: Path, overrides: Iterable[Override] = (), beds: str | None = None
 ) -> Environment:
-    """Return the environment as `prepare_target` does. Raises TargetError if there is nothing to tune."""
-    from autotune.environments.target_checks import check_can_search
+    """Print warnings of the target, and return the environment as `prepare_target` does.
 
-    environment = prepare_target(target, overrides, beds)
+    Raises TargetError if there is nothing to tune.
+    """
+    from autotune.environments.target_checks import check_can_search
+    from autotune.target.read_target import read_target
+
+    target_file = read_target(target, overrides)
+    print_target_warnings(target_file)
+    environment = prepare_file(target_file, beds)
     check_can_search(environment)
     return environment
+
+
+def print_target_warnings(target_file: TargetFile) -> list[TargetError]:
+    """Print and return the warnings of a target. They come before hosts are contacted, which may fail."""
+    from autotune.environments.target_warnings import find_warnings
+
+    warnings = find_warnings(target_file)
+    for warning in warnings:
+        print_mistake(warning, "warning: ")
+    return warnings
 
 
 def prepare_file(target_file: TargetFile, beds: str | None = None) -> Environment:

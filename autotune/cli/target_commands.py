@@ -15,9 +15,12 @@ from autotune.cli import completion
 from autotune.cli.options import BedsOption, JsonOption, SetOption, TargetArgument
 from autotune.cli.output import print_json
 from autotune.cli.output_files import check_target_file
-from autotune.cli.session import build_set_overrides, prepare_file, prepare_target
+from autotune.cli.session import (
+    build_set_overrides,
+    prepare_file,
+    print_target_warnings,
+)
 from autotune.errors import UsageError
-from autotune.exit_handling import print_mistake
 from autotune.target.messages import format_count
 from autotune.target.shipped_files import list_examples
 from autotune.terminal import echo
@@ -146,14 +149,10 @@ def check(
 ) -> None:
     """Validate a target and its hosts, without changing anything."""
     from autotune.environments.target_checks import check_can_search
-    from autotune.environments.target_warnings import find_warnings
     from autotune.target.read_target import read_target
 
     target_file = read_target(target, build_set_overrides(set_))
-    # Print warnings first, because hosts may be unreachable.
-    warnings = find_warnings(target_file)
-    for warning in warnings:
-        print_mistake(warning, "warning: ")
+    warnings = print_target_warnings(target_file)
     environment = prepare_file(target_file, beds)
     check_can_search(environment)
     check_result = environment.check()
@@ -189,8 +188,11 @@ def plan(
 ) -> None:
     """Show the changes and the load of a run, without starting it."""
     from autotune.study.run_plan import build_plan, format_plan
+    from autotune.target.read_target import read_target
 
-    run_plan = build_plan(prepare_target(target, build_set_overrides(set_)))
+    target_file = read_target(target, build_set_overrides(set_))
+    print_target_warnings(target_file)
+    run_plan = build_plan(prepare_file(target_file))
     if json_:
         print_json(run_plan)
     else:

@@ -1,4 +1,4 @@
-"""Warnings of `autotune check`: settings of a valid target that are probably mistakes."""
+"""Warnings of `check`, `plan` and `run`: settings of a valid target that are probably mistakes."""
 
 from __future__ import annotations
 

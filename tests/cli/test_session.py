@@ -14,10 +14,12 @@ from autotune.cli.options import ProgressOptions
 from autotune.cli.session import (
     confirm,
     open_progress,
+    prepare_search,
     prepare_target,
     run_session,
     run_sweep_session,
 )
+from autotune.cli.target_commands import plan
 from autotune.environments.base import Environment
 from autotune.errors import AutotuneError
 from autotune.report.studies import open_study
@@ -42,6 +44,17 @@ def test_nobody_to_ask_is_a_no(
 def test_yes_is_given_beforehand(capsys: pytest.CaptureFixture[str]) -> None:
     confirm("Load goes to \x1b[2Jlb1.", yes=True)
     assert capsys.readouterr().err == "Load goes to lb1.\n"
+
+
+def test_a_search_prints_the_warnings_of_its_target(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "paper.yaml"
+    unused_host = "hosts:\n  web9: {address: 198.18.2.9}\n"
+    target.write_text(PAPER.read_text().replace("hosts:\n", unused_host, 1))
+    prepare_search(target)
+    plan(target)
+    assert capsys.readouterr().err.count("no tier uses host 'web9'") == 2
 
 
 def test_quiet_progress_is_in_the_log_file_alone(
