@@ -35,6 +35,7 @@ apache_has_php() {
 missing_for_tests() {
   have make || echo make # runs the tests
   have git || echo git # applies exported patches
+  have patch || echo patch # likewise
   apache_has_php || echo libapache2-mod-php
   fpm_has mysqli || echo php-mysql # queries a database
   have chromium || echo chromium # opens the HTML report

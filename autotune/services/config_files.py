@@ -253,15 +253,17 @@ def unpack_tree(archive: bytes, root: str = "/") -> FileTree:
         archive = decompress_gzip(archive, MAX_ARCHIVE_BYTES)
     try:
         with tarfile.open(fileobj=io.BytesIO(archive), mode="r:") as tar:
-            return _read_members(tar, root)
+            return _read_members(tar, archive, root)
     except (tarfile.TarError, OSError, EOFError) as error:
         raise ValueError(str(error)) from error
 
 
-def _read_members(tar_file: tarfile.TarFile, root: str) -> FileTree:
+def _read_members(tar_file: tarfile.TarFile, archive: bytes, root: str) -> FileTree:
     content_by_path, links, mode_by_path = dict[str, bytes](), dict[str, str](), dict[str, int]()
     directories = dict[str, bool]()
+    end_offset = 0
     for member in tar_file:
+        end_offset = tar_file.offset
         # The tarfile library fills sparse files with zeros, and reads the same file again after a
         # negative size.
         if member.issparse() or member.size < 0:
@@ -274,7 +276,19 @@ def _read_members(tar_file: tarfile.TarFile, root: str) -> FileTree:
             links[path] = member.linkname
         elif member.isdir():
             directories[path] = member.uid == 0 and not member.mode & _WRITABLE_BY_OTHERS
+    _check_end(archive, end_offset)
     return FileTree(content_by_path, links, mode_by_path, directories)
+
+
+def _check_end(archive: bytes, end_offset: int) -> None:
+    """Raise tarfile.ReadError if an archive contains anything after its last member.
+
+    ``end_offset`` is the byte after this member. The tarfile library stops without an error at an
+    invalid header, so later files would be missing.
+    """
+    remainder = memoryview(archive)[end_offset:]
+    if remainder != bytes(len(remainder)):
+        raise tarfile.ReadError(f"invalid header at byte {end_offset}")
 
 
 class ConfigSyntaxError(ValueError):

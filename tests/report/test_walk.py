@@ -11,6 +11,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import autotune
 from autotune.report.conclusion import Conclusion
 from autotune.report.page import write_page
 from autotune.report.page_summary import Card
@@ -24,6 +25,7 @@ from autotune.study.verdict import Verdict
 from tests.report.recorded_lab import lab_study
 
 ROOT = Path(__file__).parents[2]
+PACKAGE = f"{Path(autotune.__file__).parent}/"
 MAX_HOPS = 12
 Found = tuple[str, ...]
 
@@ -56,10 +58,10 @@ class Trace:
 
     def _record(self, frame: FrameType, event: str, value: Any) -> None:
         path = frame.f_code.co_filename
-        if "/autotune/" not in path or not self._is_visit(frame, event, value):
+        if not path.startswith(PACKAGE) or not self._is_visit(frame, event, value):
             return
         self._seen.append(value)
-        self.visits.append(path.rpartition("/autotune/")[2].removesuffix(".py"))
+        self.visits.append(path.removeprefix(PACKAGE).removesuffix(".py"))
 
     def _is_visit(self, frame: FrameType, event: str, value: Any) -> bool:
         if event == "call":  # a verdict that is handed over
