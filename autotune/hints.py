@@ -145,6 +145,10 @@ def find_other_command_hint(
     option: str, command: str, options_by_command: Mapping[str, Container[str]]
 ) -> str | None:
     """Return the hint for an option that only other commands accept, or ``None``."""
+    own_options = options_by_command.get(command, ())
+    for near_option in (option.removesuffix("s"), f"{option}s"):
+        if near_option in own_options:
+            return f"did you mean {near_option}?"
     names = [
         f"`{name}`"
         for name, options in options_by_command.items()

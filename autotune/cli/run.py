@@ -37,6 +37,7 @@ from autotune.cli.session import (
 from autotune.cli.worker import join_and_report
 from autotune.errors import UsageError
 from autotune.study_argument import format_study_argument
+from autotune.terminal import echo
 
 if TYPE_CHECKING:
     from autotune.environments.base import Environment
@@ -102,6 +103,9 @@ def run(
         _run_shared_study(environment, storage, studies, progress, json_=json_, exit_code=exit_code)
         return
     directory = find_free_directory(studies, environment.file.target.name)
+    if directory.name != environment.file.target.name and not progress.quiet:
+        existing_name = environment.file.target.name
+        echo(f"study {existing_name} exists, so the new study is {directory.name}", err=True)
     start_study = partial(start.start_study, keeps_winner=keep, earlier_study=earlier_study)
     run_session(start_study, environment, directory, json_=json_, options=progress)
     print_study(directory, json_=json_, exit_code=exit_code, brief=True)

@@ -46,7 +46,7 @@ def format_quantity(value: float, unit: str) -> str:
     """Return a value in a base unit as text: ``128 MB``, ``300 s``, or ``2048`` for a count."""
     if unit == BYTES:
         return format_bytes(value)
-    number_text = f"{value:.0f}" if value.is_integer() else f"{value:.6g}"
+    number_text = f"{value:.0f}" if float(value).is_integer() else f"{value:.6g}"
     return f"{number_text} {SECONDS}" if unit == SECONDS else number_text
 
 

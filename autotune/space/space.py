@@ -237,6 +237,11 @@ class SearchSpace:
         """Return the names of the parameters that have an effect under ``settings``."""
         return frozenset(d.name for d in self.dimensions if conditions_hold(d.conditions, settings))
 
+    def format_required_settings(self, name: str) -> str:
+        """Return the `--set` options that let the parameter ``name`` take effect."""
+        conditions = next(d.conditions for d in self.dimensions if d.name == name)
+        return " ".join(f"--set {other}={values[0]}" for other, values in conditions)
+
     def select_active_settings(self, settings: Settings) -> dict[str, Value]:
         """Return ``settings`` without values that have no effect."""
         active_names = self.active_parameters(settings)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import exp, log
 from pathlib import Path
@@ -112,6 +112,11 @@ def build_measurement_request(
     """Return the measurement request for these options. Raises AutotuneError if an export cannot be read
     or does not fit the target, or if both sides are the same configuration.
     """
+    if config is not None and str(config) in NAMED_SETTINGS and not config.exists():
+        raise UsageError(
+            f"--config needs the directory of an export, not {str(config)!r}",
+            hint=f"omit --config to measure the baseline, or write --against {config}",
+        )
     settings = read_compatible_settings(environment.space, config) if config else {}
     rss = read_exported_rss(config) if config else {}
     if against is None:
@@ -133,6 +138,25 @@ def build_measurement_request(
             hint="to compare an export, pass its directory with --config",
         )
     return MeasurementRequest(settings, comparison, repeat, {**comparison.rss, **rss})
+
+
+def check_assigned_parameters(
+    space: SearchSpace, request: MeasurementRequest, names: Iterable[str]
+) -> None:
+    """Raise UsageError if a parameter that `--set` assigns affects none of the configurations."""
+    settings_of_sides = [request.settings]
+    if request.against is not None:
+        settings_of_sides.append(request.against.settings)
+    active_names = frozenset().union(
+        *(space.active_parameters({**space.baseline, **settings}) for settings in settings_of_sides)
+    )
+    dimension_names = {dimension.name for dimension in space.dimensions}
+    for name in names:
+        if name in dimension_names - active_names:
+            raise UsageError(
+                f"--set {name} has no effect under these settings",
+                hint=f"add {space.format_required_settings(name)}",
+            )
 
 
 def parse_required_capacity(environment: Environment, rate_text: str | None) -> float | None:

@@ -403,10 +403,9 @@ def _check_effect(axis: SweepAxis, plan: SweepPlan, space: SearchSpace) -> None:
     for point in plan.points:
         if axis.name in space.active_parameters({**space.baseline, **point.settings}):
             return
-    axis_conditions = next(d.conditions for d in space.dimensions if d.name == axis.name)
-    required_settings = " ".join(f"--set {name}={values[0]}" for name, values in axis_conditions)
     raise UsageError(
-        f"{axis.name} has no effect under these settings", hint=f"add {required_settings}"
+        f"{axis.name} has no effect under these settings",
+        hint=f"add {space.format_required_settings(axis.name)}",
     )
 
 

@@ -78,7 +78,13 @@ def test_a_size_has_three_digits_and_no_exponent(size: float, text: str) -> None
 
 @pytest.mark.parametrize(
     ("value", "unit", "text"),
-    [(2048.0, "", "2048"), (0.7, "", "0.7"), (1e6, "", "1000000"), (float("inf"), "", "inf")],
+    [
+        (2048.0, "", "2048"),
+        (150, "", "150"),
+        (0.7, "", "0.7"),
+        (1e6, "", "1000000"),
+        (float("inf"), "", "inf"),
+    ],
 )
 def test_a_count_is_a_plain_number(value: float, unit: str, text: str) -> None:
     assert format_quantity(value, unit) == text
