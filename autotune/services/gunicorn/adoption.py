@@ -6,8 +6,8 @@ import ast
 import operator
 import re
 import shlex
-from collections.abc import Iterable, Iterator
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache, partial
 from posixpath import join
 
 from autotune.services import app_server, command_line, unit_environment, unit_files
@@ -190,11 +190,8 @@ def _is_opaque_file(file_tree: FileTree, path: str) -> bool:
     """True if a configuration file cannot be parsed, or may set names that its source does not
     show.
     """
-    try:
-        statements = ast.parse(file_tree.files.get(file_tree.resolve(path), b"")).body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return True
-    return "*" in _collect_assignments(statements)
+    assigned_values = _parse_assignments(file_tree.files.get(file_tree.resolve(path), b""))
+    return assigned_values is None or "*" in assigned_values
 
 
 def _find_listen_address(file_tree: FileTree, config: Config, unit: str) -> str:
@@ -289,12 +286,20 @@ def _explain_unread_config(file_tree: FileTree, config: Config, unit: str) -> st
             if is_default_file and path not in file_tree.unread
             else f"{path} may set it, but was not read"
         )
-    try:
-        ast.parse(file_content)
-    # RecursionError and MemoryError are raised for deeply nested code
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    if _parse_assignments(file_content) is None:
         return f"{path} may set it, but cannot be parsed"
     return ""
+
+
+# Adoption searches the same file for each parameter.
+@lru_cache(maxsize=4)
+def _parse_assignments(file_content: bytes) -> Mapping[str, ast.expr | ast.stmt] | None:
+    """Return the assignments in a configuration file, or ``None`` if it is invalid."""
+    try:
+        return _collect_assignments(ast.parse(file_content).body)
+    # RecursionError and MemoryError are raised for deeply nested code
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
 
 
 def _find_configured_value(
@@ -321,7 +326,7 @@ def _find_configured_value(
         file_tree.resolve(_find_config_path(file_tree, config, unit)), b""
     )
     try:
-        assigned_values = _collect_assignments(ast.parse(file_content).body)
+        assigned_values = _parse_assignments(file_content) or {}
         if assigned_node := assigned_values.get(
             setting_name, assigned_values.get("*") if setting_name in PARAMETER_NAMES else None
         ):
