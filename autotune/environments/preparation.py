@@ -32,6 +32,7 @@ def prepare(file: TargetFile) -> Environment:
             raise file.document.build_error(
                 ["tiers", tier_name],
                 f"tier {tier_name}: all tiers of a target must have the same `runtime:`",
+                hint=f"write `runtime: {runtime}` in all tiers, or use a separate target",
             )
     # Import lazily, because commands and models do not need the libraries that stacks load slowly.
     environment: Environment = import_module(

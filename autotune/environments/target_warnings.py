@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from itertools import product
 from pathlib import PurePath
 
+from autotune.environments.condition_warnings import find_settings_without_effect
 from autotune.errors import TargetError
 from autotune.services.registry import catalogue_of
 from autotune.target.consistency_checks import TargetMistake
@@ -30,7 +31,11 @@ def find_warnings(file: TargetFile) -> list[TargetError]:
     """Return a warning for each setting that is probably a mistake, in the order of the file."""
     warnings = [
         file.document.build_error(mistake.location, mistake.message, hint=mistake.hint)
-        for mistake in (*_find_doubts(file.target), *_find_empty_values(file.document.root, ()))
+        for mistake in (
+            *_find_doubts(file.target),
+            *_find_empty_values(file.document.root, ()),
+            *find_settings_without_effect(file),
+        )
     ]
     return sorted(warnings, key=lambda warning: warning.place)
 

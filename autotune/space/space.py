@@ -74,6 +74,9 @@ from autotune.target.yaml_document import Location
 
 FactsByHost = Mapping[str, HostFacts]
 PLACEHOLDER_FACTS = HostFacts(1, 2**30)  # for checks that do not depend on a host
+DATABASE_KIND = "a database"
+# Software of one kind can take the place of other software of this kind. All other roles serve HTTP.
+ROLE_KINDS = {Role.CACHE: "a cache", Role.STORE: "a store", Role.DATABASE: DATABASE_KIND}
 CONSTRAINT_NAMES_HINT = (
     "constraints compare numbers: parameters, and facts such as `web.memory` or `count(web.hosts)`"
 )
@@ -791,6 +794,31 @@ def find_unknown_deployments(file: TargetFile) -> Iterator[TargetError]:
                     hint=f"`runtime: {runtimes.format_runtime_names(installed=True)}`",
                 )
         yield from _find_name_clashes(file, tier_name, tier)
+        yield from _find_mixed_roles(file, tier_name, tier)
+
+
+def _find_mixed_roles(file: TargetFile, tier_name: str, tier: Tier) -> Iterator[TargetError]:
+    """Yield an error for the first service that cannot take the place of the tier's first service.
+    Databases have their own error.
+    """
+    catalogue = catalogue_of(file.target)
+    kinds = [
+        (index, key, ROLE_KINDS.get(catalogue.deployments[key][-1][1], "an HTTP server"))
+        for index, key in enumerate(tier.service)
+        if key in catalogue.deployments
+    ]
+    if any(kind == DATABASE_KIND for *_, kind in kinds):
+        return
+    for index, key, kind in kinds:
+        _, first_key, first_kind = kinds[0]
+        if kind != first_kind:
+            yield file.document.build_error(
+                ["tiers", tier_name, "service", index],
+                f"{first_key} and {key} cannot be alternatives in one tier: {first_key} is {first_kind}, "
+                f"and {key} is {kind}",
+                hint=f"use `service: {first_key}`, or a separate tier for {key}",
+            )
+            return
 
 
 def _find_name_clashes(file: TargetFile, tier_name: str, tier: Tier) -> Iterator[TargetError]:
@@ -821,7 +849,7 @@ def _find_data_mismatch(
     location, message = ["tiers", tier_name, "service"], f"{deployment} must run where its data is"
     if not tier.installed:
         runtime_names = runtimes.format_runtime_names(installed=True)
-        hint = f"`runtime: {runtime_names}` tunes the services of the host"
+        hint = f"`runtime: {runtime_names}` tunes the services of the host; change it in all tiers"
         yield target_file.document.build_error(
             location, f"{message}, not as `runtime: {tier.runtime}`", hint=hint
         )

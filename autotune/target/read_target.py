@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -55,6 +55,12 @@ MISSING_KEY_EXAMPLES = {
     "parameters": "parameters: {threads: {meaning: …, default: 4, range: [1, 16]}}",
     "command": "command: [shopctl, stats]",
     "values": "values: {threads: '^threads: ([0-9]+)$'}",
+}
+# Keys that occur only in entries of a section.
+ENTRY_KEYS: Mapping[str, Set[str]] = {
+    "tiers": {"service"},
+    "hosts": {"address"},
+    "parameters": {"range", "choices", "fixed", "drop"},
 }
 # Pattern in an unknown key, hint. The first match is used.
 NAME_HINTS = (
@@ -325,14 +331,24 @@ def _find_key_hint(
     if located_value is None and " " in name:
         written_key, _, text_after_key = name.partition(" ")
         return f"write a colon after the key, `{written_key}: {text_after_key.strip()}`"
-    if other_key_hint := find_other_key_hint(location):
-        return other_key_hint
+    entry_hint = _find_section_hint(location, located_value) or find_other_key_hint(location)
+    if entry_hint is not None:
+        return entry_hint
     is_near = find_nearest_name(name, valid_keys) is not None
     if not is_near and located_value is None and document.find_text_before(location)[-1:] == ",":
         return "a ',' ends a value: write numbers without it, and lists in brackets, `[a, b]`"
     if not is_near and location[0] == "parameters" and isinstance(located_value, dict):
         return f"a parameter's name is one word: `{location[1]}.{name}.PARAMETER: {{fixed: VALUE}}`"
     return find_key_hint(location, valid_keys)
+
+
+def _find_section_hint(location: Location, located_value: object) -> str | None:
+    """Return the hint for a top-level key that is probably an entry of a section."""
+    if len(location) == 1 and isinstance(located_value, dict):
+        for section, entry_keys in ENTRY_KEYS.items():
+            if entry_keys & located_value.keys():
+                return f"if it belongs to `{section}:`, indent it below that key"
+    return None
 
 
 def _build_missing_key_error(document: YamlDocument, location: Location) -> TargetError:

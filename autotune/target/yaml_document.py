@@ -51,6 +51,11 @@ YAML_ERROR_TEXTS: tuple[tuple[str, str, str | None], ...] = (
         "remove the '- ', or indent the item below its key",
     ),
     (
+        r"expected <block end>, but found '(?P<it>[]}])'",
+        "a '{it}' without its opening bracket",
+        "remove it, or quote text that contains it",
+    ),
+    (
         r"expected <block end>",
         "indented differently from the lines it belongs with",
         "start it in the same column as the keys or items around it",
@@ -93,6 +98,7 @@ CONFLICT_MARKER = re.compile(r"^(?:<{7}|={7}|>{7}|\|{7})(?:[ \r]|$)", re.MULTILI
 DIFF_LINE = re.compile(r"^(?:diff --git |@@ -|--- a/|\+\+\+ b/)", re.MULTILINE)
 UNQUOTED_VARIABLE = re.compile(r"(?<![\"'\w])\$\{\w+\}")
 TEMPLATE_LINE = re.compile(r"^\s*(?:\{%|\{\{-?\s*(?:if|range|with|include|end)\b)")
+ALIAS_KEY = re.compile(r"^\s*(\*[^\s:\"']+):(?:\s|$)")
 TEMPLATE_HINT = "write the value itself: autotune does not expand templates"
 # A mistake in one of these constructs is reported at the start of the construct.
 REPORTED_AT_START = ("quoted scalar", "simple key", "flow mapping", "flow sequence")
@@ -310,6 +316,9 @@ def _find_foreign_line(text: str, line_index: int) -> tuple[LineColumn, str, str
             column = len(line) - len(line.lstrip()) + 1
             hint = "write the result: autotune does not expand templates"
             return (index + 1, column), "not valid YAML: a line of a template", hint
+        if match := ALIAS_KEY.search(line):
+            message = "not valid YAML: a name that starts with '*' needs quotes"
+            return (index + 1, match.start(1) + 1), message, f'write `"{match[1]}": …`'
         if match := UNQUOTED_VARIABLE.search(line):
             message = "not valid YAML: a variable without quotes"
             hint = 'write its value: only `load: {headers: …}` reads variables, as "${NAME}"'

@@ -74,6 +74,11 @@ def test_shipped_targets_have_no_warnings(target: Path) -> None:
          "7:36: `port:` has no value, so its default applies"),
         (STACK, "name: shop", "name: shop\nparameters: {lb.nginx.use: {choices: [epoll]}}",
          "2:29: lb.nginx.use is not searched: `choices:` lists only one value"),
+        (COMMAND, "{batch:", "{a: {fixed: x}, b: {range: [1, 5], default: 2, when: {a: y}}, batch:",
+         "4:29: b has no effect: it requires `a: y`"),
+        (COMMAND, "parameters: {", ("try: [{a: y, b: 3}, {b: 3}]\nparameters: "
+         "{a: {choices: [x, y], default: x}, b: {range: [1, 5], default: 2, when: {a: y}}, "),
+         "4:22: b has no effect: it requires `a: y`"),
         (COMMAND, ", default: 4", "",
          "4:14: batch has no `default:`, so its baseline is the middle of the range"),
         (COMMAND, "{range: [1, 9], default: 4}", "{choices: [1, 2]}, b: {range: [1, 2]}",

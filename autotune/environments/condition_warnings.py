@@ -1,0 +1,136 @@
+"""Warnings of settings whose conditions never hold, so that the settings have no effect."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from autotune.errors import TargetError
+from autotune.services.base import Conditions, Value
+from autotune.services.registry import catalogue_of
+from autotune.space.dimension import Dimension, is_deployment_choice
+from autotune.space.space import PLACEHOLDER_FACTS, build_tier_dimensions
+from autotune.space.target_values import build_declared_dimensions, parse_value
+from autotune.target.consistency_checks import TargetMistake
+from autotune.target.model import Scalar
+from autotune.target.read_target import TargetFile
+from autotune.target.yaml_document import Location
+
+
+@dataclass(frozen=True)
+class _WrittenValues:
+    """The parameters of a target by name, and the values that its rules allow.
+
+    A parameter with several roles in a tier has several dimensions. ``baseline`` contains only values
+    that do not depend on the hosts.
+    """
+
+    dimensions: Mapping[str, tuple[Dimension, ...]]
+    allowed: Mapping[str, tuple[Value, ...]]
+    baseline: Mapping[str, Value]
+
+    def find_unmet(
+        self, name: str, known_values: Mapping[str, tuple[Value, ...]]
+    ) -> tuple[str, Value] | None:
+        """Return a condition of the parameter that ``known_values`` cannot meet, with a value that
+        would meet it; ``None`` if the parameter may have an effect.
+        """
+        unmet = [
+            _find_unmet(dimension.conditions, known_values)
+            for dimension in self.dimensions.get(name, ())
+        ]
+        return unmet[0] if unmet and None not in unmet else None
+
+
+def find_settings_without_effect(file: TargetFile) -> Iterator[TargetMistake]:
+    """Yield rules and configurations to try first that set a parameter without an effect. A target
+    with an error has no such warnings.
+    """
+    try:
+        written = _read_values(file)
+        tried = [_read_configuration(file, written, i) for i in range(len(file.target.try_first))]
+    except (TargetError, KeyError):
+        return
+    for name, rule in file.target.parameters.items():
+        is_searched = rule.range is not None or rule.choices is not None
+        if is_searched and (unmet := written.find_unmet(name, written.allowed)):
+            message = f"{name} has no effect: it requires `{_format_setting(*unmet)}`"
+            hint = f"allow this value under `parameters:`, or remove {name}"
+            yield TargetMistake(("parameters", name), message, hint)
+    for index, settings in enumerate(file.target.try_first):
+        for name in settings:
+            if unmet := written.find_unmet(name, tried[index]):
+                setting_text = _format_setting(*unmet)
+                message = f"{name} has no effect: it requires `{setting_text}`"
+                hint = f"add `{setting_text}` to this configuration, or remove {name}"
+                yield TargetMistake(("try", index, name), message, hint)
+
+
+def _find_unmet(
+    conditions: Conditions, known_values: Mapping[str, tuple[Value, ...]]
+) -> tuple[str, Value] | None:
+    for name, accepted_values in conditions:
+        if name in known_values and not set(accepted_values) & set(known_values[name]):
+            return name, accepted_values[0]
+    return None
+
+
+def _read_values(file: TargetFile) -> _WrittenValues:
+    """Raise TargetError for an invalid value, and KeyError for an unknown service."""
+    grouped_dimensions = _group_dimensions(file)
+    allowed: dict[str, tuple[Value, ...]] = {}
+    baseline: dict[str, Value] = {}
+    for name, dimensions in grouped_dimensions.items():
+        if is_deployment_choice(name) or file.target.command is not None:
+            baseline[name] = dimensions[0].baseline
+        rule = file.target.parameters.get(name)
+        if rule is None:
+            continue
+        location: Location = ("parameters", name)
+        fixed = None if rule.fixed is None else (rule.fixed,)
+        if values := fixed or rule.choices:
+            allowed[name] = _parse_values(file, dimensions[0], location, values)
+        default = rule.fixed if rule.default is None else rule.default
+        if default is not None:
+            (baseline[name],) = _parse_values(file, dimensions[0], location, (default,))
+    return _WrittenValues(grouped_dimensions, allowed, baseline)
+
+
+def _group_dimensions(file: TargetFile) -> dict[str, tuple[Dimension, ...]]:
+    target, catalogue = file.target, catalogue_of(file.target)
+    groups: dict[str, tuple[Dimension, ...]] = {}
+    dimensions = (
+        build_declared_dimensions(file)
+        if target.command is not None
+        else (
+            dimension
+            for tier_name, tier in target.tiers.items()
+            for dimension in build_tier_dimensions(tier_name, tier, PLACEHOLDER_FACTS, catalogue)
+        )
+    )
+    for dimension in dimensions:
+        groups[dimension.name] = (*groups.get(dimension.name, ()), dimension)
+    return groups
+
+
+def _read_configuration(
+    file: TargetFile, written: _WrittenValues, index: int
+) -> dict[str, tuple[Value, ...]]:
+    """Return the known values of a configuration in ``try:``, with those of the baseline."""
+    values: dict[str, tuple[Value, ...]] = {
+        name: (value,) for name, value in written.baseline.items()
+    }
+    for name, value in file.target.try_first[index].items():
+        dimension = written.dimensions[name][0]
+        values[name] = _parse_values(file, dimension, ("try", index, name), (value,))
+    return values
+
+
+def _parse_values(
+    file: TargetFile, dimension: Dimension, location: Location, values: tuple[Scalar, ...]
+) -> tuple[Value, ...]:
+    return tuple(parse_value(file, dimension, location, value) for value in values)
+
+
+def _format_setting(name: str, value: Value) -> str:
+    return f"{name}: {str(value).lower() if isinstance(value, bool) else value}"
