@@ -21,7 +21,7 @@ from autotune.target.yaml_document import Location
 class _WrittenValues:
     """The parameters of a target by name, and the values that its rules allow.
 
-    A parameter with several roles in a tier has several dimensions. ``baseline`` contains only values
+    ``dimensions`` lists one dimension of a parameter for each of its roles in a tier. ``baseline`` contains only values
     that do not depend on the hosts.
     """
 
@@ -116,7 +116,7 @@ def _group_dimensions(file: TargetFile) -> dict[str, tuple[Dimension, ...]]:
 def _read_configuration(
     file: TargetFile, written: _WrittenValues, index: int
 ) -> dict[str, tuple[Value, ...]]:
-    """Return the known values of a configuration in ``try:``, with those of the baseline."""
+    """Return the known values of a configuration in ``try:``, completed from the baseline."""
     values: dict[str, tuple[Value, ...]] = {
         name: (value,) for name, value in written.baseline.items()
     }
