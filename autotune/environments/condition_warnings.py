@@ -21,8 +21,8 @@ from autotune.target.yaml_document import Location
 class _WrittenValues:
     """The parameters of a target by name, and the values that its rules allow.
 
-    ``dimensions`` lists one dimension of a parameter for each of its roles in a tier. ``baseline`` contains only values
-    that do not depend on the hosts.
+    ``dimensions`` lists one dimension of a parameter for each of its roles in a tier. ``baseline``
+    contains only values that do not depend on the hosts.
     """
 
     dimensions: Mapping[str, tuple[Dimension, ...]]
