@@ -21,8 +21,8 @@ from autotune.target.yaml_document import Location
 class _WrittenValues:
     """The parameters of a target by name, and the values that its rules allow.
 
-    A parameter with several roles in a tier has several dimensions. ``baseline`` contains only values
-    that do not depend on the hosts.
+    ``dimensions`` lists one dimension of a parameter for each of its roles in a tier. ``baseline``
+    contains only values that do not depend on the hosts.
     """
 
     dimensions: Mapping[str, tuple[Dimension, ...]]
@@ -47,19 +47,21 @@ def find_settings_without_effect(file: TargetFile) -> Iterator[TargetMistake]:
     with an error has no such warnings.
     """
     try:
-        written = _read_values(file)
-        tried = [_read_configuration(file, written, i) for i in range(len(file.target.try_first))]
+        target_values = _read_values(file)
+        tried = [
+            _read_configuration(file, target_values, i) for i in range(len(file.target.try_first))
+        ]
     except (TargetError, KeyError):
         return
     for name, rule in file.target.parameters.items():
         is_searched = rule.range is not None or rule.choices is not None
-        if is_searched and (unmet := written.find_unmet(name, written.allowed)):
+        if is_searched and (unmet := target_values.find_unmet(name, target_values.allowed)):
             message = f"{name} has no effect: it requires `{_format_setting(*unmet)}`"
             hint = f"allow this value under `parameters:`, or remove {name}"
             yield TargetMistake(("parameters", name), message, hint)
     for index, settings in enumerate(file.target.try_first):
         for name in settings:
-            if unmet := written.find_unmet(name, tried[index]):
+            if unmet := target_values.find_unmet(name, tried[index]):
                 setting_text = _format_setting(*unmet)
                 message = f"{name} has no effect: it requires `{setting_text}`"
                 hint = f"add `{setting_text}` to this configuration, or remove {name}"
@@ -114,14 +116,14 @@ def _group_dimensions(file: TargetFile) -> dict[str, tuple[Dimension, ...]]:
 
 
 def _read_configuration(
-    file: TargetFile, written: _WrittenValues, index: int
+    file: TargetFile, target_values: _WrittenValues, index: int
 ) -> dict[str, tuple[Value, ...]]:
-    """Return the known values of a configuration in ``try:``, with those of the baseline."""
+    """Return the known values of a configuration in ``try:``, completed from the baseline."""
     values: dict[str, tuple[Value, ...]] = {
-        name: (value,) for name, value in written.baseline.items()
+        name: (value,) for name, value in target_values.baseline.items()
     }
     for name, value in file.target.try_first[index].items():
-        dimension = written.dimensions[name][0]
+        dimension = target_values.dimensions[name][0]
         values[name] = _parse_values(file, dimension, ("try", index, name), (value,))
     return values
 
