@@ -45,7 +45,9 @@ _KIND_NAMES = {
     stat.S_IFDIR: "a directory",
     stat.S_IFREG: "a file",
 }
-_FOREIGN_FILE_HINT = "autotune does not write such files: get a new copy, or remove it"
+_FOREIGN_FILE_HINT = (
+    "autotune does not write such files: replace the file with a new copy, or remove it"
+)
 
 
 class ForeignFileError(AutotuneError):

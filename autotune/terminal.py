@@ -24,7 +24,7 @@ StyledLine = tuple[str, str]
 """A line and its Rich style, which is empty for plain text."""
 
 # ECMA-48: control strings (OSC, DCS, SOS, PM, APC) with their content, CSI sequences, other escapes.
-# The match of a control string without an end stops at the end of the line, so later lines are kept.
+# An unterminated control string matches only up to the end of the line, so later lines are kept.
 _ESCAPE_SEQUENCE_PATTERN = re.compile(
     r"(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c)?"
     r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?"
@@ -98,7 +98,7 @@ def print_patch(lines: Iterable[StyledLine]) -> None:
         with convert_output_errors():
             sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))
             sys.stdout.buffer.flush()
-    else:  # a stream in memory has no buffer
+    else:  # an in-memory stream has no ``buffer``
         sys.stdout.write(text)
 
 

@@ -81,7 +81,8 @@ class CommandWithExamples(TyperCommand):
         try:
             return super().parse_args(ctx, args)
         except TyperException as error:
-            if getattr(error, "ctx", ctx) is None:  # Typer omits it for an option without its value
+            # Typer omits it if an option is given without its value
+            if getattr(error, "ctx", ctx) is None:
                 error.ctx = ctx  # type: ignore[attr-defined]
             raise
 

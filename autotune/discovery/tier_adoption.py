@@ -56,7 +56,7 @@ def adopt_tier(tier: DiscoveredTier, runtime: str = DEFAULT_RUNTIME) -> AdoptedT
         if all(service.name in instance.services for instance in tier.instances):
             _adopt_service(adopted_tier, service.name)
         elif service.per_deployment and not service.isolated_only:
-            # Units keep their own limit of open files, because a drop-in would be a new file.
+            # Units keep their own open-file limit, because a drop-in would be a new file.
             adopted_tier.adopted_configs.update(
                 {f"{tier.name}.{host}.{service.name}": AdoptedConfig() for host in hosts}
             )

@@ -155,7 +155,7 @@ class CommandSession:
     def evaluate(
         self, settings: Settings, request: EvaluationRequest, record: Recorder
     ) -> Evaluation:
-        """Call the command, repeat a failed call, and return the evaluation. Every value is recorded
+        """Run the command, retry it if it fails, and return the evaluation. Every value is recorded
         before the search uses it.
         """
         record.on_deployed(self.fleet.deploy(settings))

@@ -113,8 +113,8 @@ _STEEP_LOG_STEP: Final = log(2.0)
 # A rough peak suffices only if it is at least this many sds above the incumbent, so that the
 # configuration is certainly better.
 _ROUGH_LEAD_SDS: Final = 3.3
-# At this sd of the log peak, readings have their full length. At twice this sd, half the length is
-# enough.
+# At this sd of the log peak, readings have their full length. At twice this sd, half the reading
+# length is enough.
 _FULL_LENGTH_SD: Final = 0.1
 _FULL_LENGTH_VIOLATIONS, _MIN_VIOLATIONS = 4.0, 2.0
 # At 10 % overload, a queue reaches the latency limit after this multiple of the limit.
@@ -126,7 +126,7 @@ _SETTLED_VIOLATIONS: Final = 8.0
 # The load time of a search suffices for at least this many long readings.
 _MIN_LONG_READINGS: Final = 6
 _LOG_STEP_DOWN: Final = 0.2  # downward step of the log rate until a rate passes
-_MAX_STEP_DOWN: Final = log(5.0)  # log step down if probably no rate meets the objective
+_MAX_STEP_DOWN: Final = log(5.0)  # log of the step down if no rate is likely to meet the objective
 _EARLY_PRUNE_READINGS: Final = 2  # readings before a configuration is compared with the incumbent
 # If the sd of the log peak is this multiple of one reading's noise, a further reading would reduce the
 # sd by only about 10 %.

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from math import asinh, cosh, exp, log, sinh, sqrt
 
 TINY_VALUE_RATIO = 0.01
-_MAX_EXPONENT = 690.0  # exp() and sinh() overflow shortly above this exponent
+_MAX_EXPONENT = 690.0  # exp() and sinh() overflow just above this exponent
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ The proof measures the latency of both sides at one rate. The mean and its inter
 the pairs of the proof, from the logarithm of each reading's percentile.
 
 Latency never falls as the rate rises. The curve is the isotonic regression of the log latencies of all
-readings, weighted by the readings' seconds. See Robertson, Wright, Dykstra, Order Restricted
+readings, weighted by the duration of each reading. See Robertson, Wright, Dykstra, Order Restricted
 Statistical Inference, 1988, section 1.2. At the capacity, the curve equals the SLO's limit, by the
 definition of capacity. The 90 % band comes from a bootstrap, which redraws readings and capacity for
 each curve. The reported curve is the median of these curves. Each draw uses half of the readings. With

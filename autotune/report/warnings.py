@@ -79,13 +79,13 @@ WARNING_KINDS = {
         ),
         WarningKind(
             "failed-in-proof",
-            "A configuration failed or missed the SLO during the proof. A winner that"
-            " fails more often than the baseline is not proven.",
+            "A configuration failed or missed the SLO during the proof. A winner with a"
+            " higher error rate than the baseline is not proven.",
             "find the cause in the logs of the services, then repeat the study",
         ),
         WarningKind(
             "few-repeats",
-            "Few measurements confirm that the best configuration meets the SLO.",
+            "Only a few measurements confirm that the best configuration meets the SLO.",
             "export the configuration, then run `autotune measure TARGET --config EXPORT --repeat "
             f"{MIN_PAIRS}`",
         ),

@@ -25,8 +25,8 @@ FULL_FRACTION = 0.90
 # only one sample per second.
 BUSY_FRACTION = 0.75
 QUERIES_OUTSIDE_LOAD = 2  # each server is queried once before the load and once after it
-# Fewer waiting connections per worker delay a request by less than a tenth of its duration
-# (Little's law).
+# With fewer waiting connections per worker, a request is delayed by less than a tenth of its
+# duration (Little's law).
 NEGLIGIBLE_WAITING = 0.1
 # accepted requests per worker; above this ratio, requests wait inside multi-threaded workers
 CROWDED_RATIO = 1.25

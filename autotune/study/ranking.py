@@ -582,7 +582,7 @@ def list_confirmations(
 
 
 def _omit_separated_trials(state: State, trials: list[Trial], bed: str | None) -> list[Trial]:
-    """Return alternating measurements without those whose pair was incomplete before a long pause.
+    """Return the alternating measurements, except those whose pair was interrupted by a long pause.
 
     The second measurement of such a pair would be made hours later, and would include the drift.
     """

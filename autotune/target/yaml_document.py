@@ -43,7 +43,7 @@ YAML_ERROR_TEXTS: tuple[tuple[str, str, str | None], ...] = (
     (
         r"mapping values are not allowed",
         "an unexpected ':'",
-        "check the indentation, put several keys of a line in braces, or quote text that contains ': '",
+        "check the indentation, put several keys on one line in braces, or quote text that contains ': '",
     ),
     (
         r"expected <block end>, but found '-'",

@@ -406,9 +406,9 @@ def _find_sufficient_value(
 ) -> float | None:
     """Return the lowest value of a parameter that can sustain the peak of the start.
 
-    A capacity grows no faster than the number that limits it. Earlier, the diagnosis may have recommended
-    increases from lower values. The result is computed from the highest of these values. Return ``None``
-    if there is no such value.
+    A capacity grows at most in proportion to the number that limits it. Earlier, the diagnosis may have
+    recommended increases from lower values. The result is computed from the highest of these values.
+    Return ``None`` if there is no such value.
     """
     if not axis.is_ordered or not axis.dimension.is_logarithmic:
         return None

@@ -71,7 +71,7 @@ PARAMETERS = with_guidance((
     on_restart("thread_pool_size", "Number of thread pool groups. Each runs one statement at a time.",
         low=1, high="min(128, 4 * cpus)", log=True, stock="cpus",
         when=(("thread_handling", ("pool-of-threads",)),), source="mariadb.com, Thread Pool in MariaDB"),
-    build_system_option("table_open_cache", "Number of open tables of all connections.",
+    build_system_option("table_open_cache", "Maximum number of tables kept open across all connections.",
         low=400, high="nofile / 4", log=True, stock=2000),
     build_system_option("table_definition_cache",
         "Number of table definitions that are kept in memory.",

@@ -154,7 +154,7 @@ class Nodejs(Service):
         processes="workers + 1",
         rss=60 * 2**20,
         memory="workers * 3 * max_semi_space_size",
-        source="resident size of a process of Node.js 20 that serves HTTP",
+        source="resident size of a Node.js 20 process that serves HTTP",
     )
 
     def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> Argv | None:

@@ -97,7 +97,7 @@ RESOURCE_NEEDS = ResourceNeeds(
     # once per client. The server process of each client has 3 MB of private memory.
     memory="shared_buffers + wal_buffers + max_connections * (work_mem + 3 MB)"
     " + autovacuum_max_workers * maintenance_work_mem + 32 MB",
-    source=f"{MANUAL}, Resource Consumption; Private_Dirty of a process of version 15",
+    source=f"{MANUAL}, Resource Consumption; Private_Dirty of a PostgreSQL 15 process",
     connections="max_connections - 3",  # three connections are reserved for superusers
 )
 
