@@ -65,7 +65,7 @@ def test_an_empty_directory_gets_a_target_that_can_be_read(installed: Path, tmp_
     written = tmp_path / "targets" / "local.yaml"
     assert written.read_text() == (ROOT / "targets" / "local.yaml").read_text()
     again = autotune(installed, tmp_path, "init")
-    assert again.returncode == 1
+    assert again.returncode == 2
     assert "already exists" in again.stderr
     assert (installed / "autotune" / "py.typed").exists()
 

@@ -186,7 +186,7 @@ def test_the_shipped_example_runs_where_it_is_put(tmp_path: Path) -> None:
     done = autotune("measure", "targets/command.yaml", "--yes", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert printed("measurement", done.stdout)["peak"] > 0
-    assert autotune("init", "--example", "command", cwd=tmp_path).returncode == 1
+    assert autotune("init", "--example", "command", cwd=tmp_path).returncode == 2
 
 
 @pytest.mark.parametrize(
