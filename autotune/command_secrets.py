@@ -57,6 +57,8 @@ def _after_words(*words: str, argument_count: int = 0) -> _Credential:
     )
 
 
+# Switches of htpasswd with `-b`. The lookahead keeps the time linear in the length of a word.
+_BATCH_SWITCH = "-(?=[a-zA-Z]*b)[a-zA-Z]+"
 _MYSQL_TOOLS = ("admin", "dump", "check", "import", "show", "slap", "binlog", "pump")
 _CREDENTIALS_BY_PROGRAMS: dict[tuple[str, ...], tuple[_Credential, ...]] = {
     ("curl",): (
@@ -103,8 +105,8 @@ _CREDENTIALS_BY_PROGRAMS: dict[tuple[str, ...], tuple[_Credential, ...]] = {
     ),
     ("vault",): (_after_words("login"),),
     ("htpasswd",): (
-        _after_words("-[a-zA-Z]*b[a-zA-Z]*", argument_count=2),
-        _after_words("-[a-zA-Z]*b[a-zA-Z]*", argument_count=1),
+        _after_words(_BATCH_SWITCH, argument_count=2),
+        _after_words(_BATCH_SWITCH, argument_count=1),
     ),
     (
         *("ldapsearch", "ldapmodify", "ldapadd", "ldapdelete", "ldapwhoami", "ldapcompare"),

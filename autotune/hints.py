@@ -144,7 +144,9 @@ def find_option_hint(option: str, command: str) -> str:
 def find_other_command_hint(
     option: str, command: str, options_by_command: Mapping[str, Container[str]]
 ) -> str | None:
-    """Return the hint for an option that only other commands accept, or ``None``."""
+    """Return the hint for an option that is nearly one of ``command``, or that only other commands
+    accept; ``None`` for other options.
+    """
     own_options = options_by_command.get(command, ())
     for near_option in (option.removesuffix("s"), f"{option}s"):
         if near_option in own_options:

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune import masking, secret_detection
+from autotune.command_secrets import find_credentials
 from autotune.errors import AutotuneError
 
 # The line, and what of it must be nowhere.
@@ -447,6 +448,12 @@ def test_a_hostile_file_is_masked_in_a_bounded_number_of_steps(piece: str) -> No
     text = piece * (20_000 // len(piece)) + "!"
     assert masking.mask_secrets(masking.mask_secrets(text)) == masking.mask_secrets(text)
     assert masking.find_secret_words(text.encode()) is not None
+
+
+def test_many_switches_are_searched_in_a_bounded_number_of_steps() -> None:
+    text = f"htpasswd -{'b' * 200_000} /etc/users admin hunter2"
+    assert [text[slice(*span)] for span in find_credentials(text)] == ["hunter2", "admin"]
+    assert not [*find_credentials(text.replace(" ", "-"))]
 
 
 @pytest.mark.parametrize("line", ['\\"', '"', "'", "\"'", "a ", "= "])

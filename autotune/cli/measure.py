@@ -26,6 +26,7 @@ from autotune.cli.output_files import check_page_file
 from autotune.cli.session import (
     build_set_overrides,
     confirm,
+    list_assigned_names,
     open_progress,
     prepare_target,
     run_sweep_session,
@@ -159,8 +160,9 @@ def measure(
     environment = prepare_target(target, build_set_overrides(set_))
     minimum_rate = _parse_minimum(environment, at_least, is_needed=exit_code)
     request = measure_capacity.build_measurement_request(environment, config, against, repeat)
-    assigned_names = (assignment.partition("=")[0].strip() for assignment in set_ or ())
-    measure_capacity.check_assigned_parameters(environment.space, request, assigned_names)
+    measure_capacity.check_assigned_parameters(
+        environment.space, request, list_assigned_names(set_)
+    )
     client_counts = concurrency or (DEFAULT_CONCURRENCY if closed else None)
     ceiling_request = _build_ceiling_request(environment, request, tier, client_counts)
     confirm(environment.describe_load(study=False), yes=yes, quiet=progress.quiet)

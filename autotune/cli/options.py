@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -155,6 +155,11 @@ def add_progress_options(
         return run_command
 
     return decorate
+
+
+def find_given_option(values_by_option: Mapping[str, object]) -> str | None:
+    """Return the first option with a value that is not its default, or ``None``."""
+    return next((option for option, value in values_by_option.items() if value), None)
 
 
 def _check_detail(*, verbose: bool, quiet: bool) -> None:

@@ -24,6 +24,7 @@ from autotune.cli.options import (
     TargetArgument,
     YesOption,
     add_progress_options,
+    find_given_option,
 )
 from autotune.cli.output import print_study
 from autotune.cli.session import (
@@ -102,10 +103,10 @@ def run(
     if storage is not None:
         _run_shared_study(environment, storage, studies, progress, json_=json_, exit_code=exit_code)
         return
-    directory = find_free_directory(studies, environment.file.target.name)
-    if directory.name != environment.file.target.name and not progress.quiet:
-        existing_name = environment.file.target.name
-        echo(f"study {existing_name} exists, so the new study is {directory.name}", err=True)
+    study_name = environment.file.target.name
+    directory = find_free_directory(studies, study_name)
+    if directory.name != study_name and not progress.quiet:
+        echo(f"study {study_name} exists, so the new study is {directory.name}", err=True)
     start_study = partial(start.start_study, keeps_winner=keep, earlier_study=earlier_study)
     run_session(start_study, environment, directory, json_=json_, options=progress)
     print_study(directory, json_=json_, exit_code=exit_code, brief=True)
@@ -198,7 +199,7 @@ def _check_sweep_options(progress: ProgressOptions, beds: str | None, *, exit_co
         "--metrics-file": progress.metrics_file,
         "--metrics-port": progress.metrics_server,
     }
-    if useless_option := next((o for o, value in values_by_option.items() if value), None):
+    if useless_option := find_given_option(values_by_option):
         raise UsageError(
             f"{useless_option} applies only to studies, and this is a sweep",
             hint=f"omit {useless_option}",

@@ -90,14 +90,18 @@ def build_set_overrides(assignments: Iterable[str] | None) -> list[Override]:
     from autotune.target.overrides import SET_OPTION
 
     parameter_names: set[str] = set()
-    for assignment in assignments or ():
-        parameter_name = assignment.partition("=")[0].strip()
+    for parameter_name in list_assigned_names(assignments):
         if parameter_name in parameter_names:
             raise UsageError(
                 f"--set {parameter_name} is given twice", hint="give each parameter once"
             )
         parameter_names.add(parameter_name)
     return [(SET_OPTION, assignment) for assignment in assignments or ()]
+
+
+def list_assigned_names(assignments: Iterable[str] | None) -> list[str]:
+    """Return the parameters that `--set` assigns."""
+    return [assignment.partition("=")[0].strip() for assignment in assignments or ()]
 
 
 @contextmanager

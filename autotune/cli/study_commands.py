@@ -23,6 +23,7 @@ from autotune.cli.options import (
     TrialArgument,
     YesOption,
     add_progress_options,
+    find_given_option,
     parse_rates,
 )
 from autotune.cli.output import print_csv, print_json, print_study, print_sweep
@@ -387,7 +388,7 @@ def _reject_measure_options(maximum: int | None, progress: ProgressOptions) -> N
         "--log-file": progress.log_file,
         "--verbose": progress.verbose,
     }
-    if useless_option := next((o for o, value in values_by_option.items() if value), None):
+    if useless_option := find_given_option(values_by_option):
         raise UsageError(
             f"{useless_option} needs --measure",
             hint=f"add --measure to measure each change, or omit {useless_option}",

@@ -24,7 +24,8 @@ VARIABLE_PATTERN = re.compile(r"\$(?:\{\w+\}|[A-Za-z_]\w*)")
 # In headers, `${NAME}` is replaced.
 HEADER_VARIABLE_PATTERN = re.compile(r"\$[A-Za-z_]\w*|\$\{(?!\w+\})|\$\(|%[A-Z_]{4,}%")
 USUAL_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "PURGE")
-TEMPLATE_PATTERN = re.compile(r"\{\{.*?\}\}|\{%.*?%\}")
+# Each match starts at the last opening before an end, so that the time is linear in the text's length.
+TEMPLATE_PATTERN = re.compile(r"\{\{(?:(?!\{\{).)*?\}\}|\{%(?:(?!\{%).)*?%\}")
 
 
 def find_warnings(file: TargetFile) -> list[TargetError]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from autotune.errors import AutotuneError, TargetError, TargetErrorCollector
+from autotune.errors import AutotuneError, TargetError, TargetErrorCollector, UsageError
 from autotune.parameter_name import ParameterName
 from autotune.services.base import (
     Bound,
@@ -240,10 +240,17 @@ class SearchSpace:
         """Return the names of the parameters that have an effect under ``settings``."""
         return frozenset(d.name for d in self.dimensions if conditions_hold(d.conditions, settings))
 
-    def format_required_settings(self, name: str) -> str:
-        """Return the `--set` options that let the parameter ``name`` take effect."""
+    def check_effect(self, name: str, label: str, configurations: Iterable[Settings]) -> None:
+        """Raise UsageError, with ``label``, if the parameter ``name`` has no effect in any of the
+        configurations, whose settings override the baseline.
+        """
+        if any(name in self.active_parameters({**self.baseline, **c}) for c in configurations):
+            return
         conditions = next(d.conditions for d in self.dimensions if d.name == name)
-        return " ".join(f"--set {other}={values[0]}" for other, values in conditions)
+        required_settings = " ".join(f"--set {other}={values[0]}" for other, values in conditions)
+        raise UsageError(
+            f"{label} has no effect under these settings", hint=f"add {required_settings}"
+        )
 
     def select_active_settings(self, settings: Settings) -> dict[str, Value]:
         """Return ``settings`` without values that have no effect."""

@@ -147,16 +147,10 @@ def check_assigned_parameters(
     settings_of_sides = [request.settings]
     if request.against is not None:
         settings_of_sides.append(request.against.settings)
-    active_names = frozenset().union(
-        *(space.active_parameters({**space.baseline, **settings}) for settings in settings_of_sides)
-    )
     dimension_names = {dimension.name for dimension in space.dimensions}
     for name in names:
-        if name in dimension_names - active_names:
-            raise UsageError(
-                f"--set {name} has no effect under these settings",
-                hint=f"add {space.format_required_settings(name)}",
-            )
+        if name in dimension_names:
+            space.check_effect(name, f"--set {name}", settings_of_sides)
 
 
 def parse_required_capacity(environment: Environment, rate_text: str | None) -> float | None:

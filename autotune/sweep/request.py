@@ -398,15 +398,8 @@ def _check_host_counts(target_file: TargetFile, tier: str, host_counts: Sequence
 
 def _check_effect(axis: SweepAxis, plan: SweepPlan, space: SearchSpace) -> None:
     """Raise UsageError for a parameter without any effect, because its curve would be flat."""
-    if axis.name == SERVICE_AXIS:
-        return
-    for point in plan.points:
-        if axis.name in space.active_parameters({**space.baseline, **point.settings}):
-            return
-    raise UsageError(
-        f"{axis.name} has no effect under these settings",
-        hint=f"add {space.format_required_settings(axis.name)}",
-    )
+    if axis.name != SERVICE_AXIS:
+        space.check_effect(axis.name, axis.name, (point.settings for point in plan.points))
 
 
 def build_axis(axis_name: str, axis_values: Sequence[object], space: SearchSpace) -> SweepAxis:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.environments.target_warnings import find_warnings
+from autotune.environments.target_warnings import TEMPLATE_PATTERN, find_warnings
 from autotune.target.read_target import read_target
 
 ROOT = Path(__file__).parents[2]
@@ -91,6 +91,14 @@ def test_warnings(tmp_path: Path, base: str, old: str, new: str, warning: str) -
     assert list_warnings(tmp_path, base) == []
     assert old in base
     assert warning in list_warnings(tmp_path, base.replace(old, new, 1))
+
+
+@pytest.mark.parametrize("opening", ["{{", "{%"])
+def test_many_openings_are_searched_in_a_bounded_number_of_steps(opening: str) -> None:
+    end = {"{{": "}}", "{%": "%}"}[opening]
+    assert TEMPLATE_PATTERN.search(opening * 200_000) is None
+    assert TEMPLATE_PATTERN.findall(f"{opening} page {end}") == [f"{opening} page {end}"]
+    assert TEMPLATE_PATTERN.search(f"{opening * 200_000} page {end}")
 
 
 def test_a_shell_expands_variables(tmp_path: Path) -> None:
