@@ -32,6 +32,7 @@ PROGRAMS = (
     "openssl",
     "make",
     "git",
+    "patch",
 )
 LAB = {
     "systemd-nspawn": "systemd-container",

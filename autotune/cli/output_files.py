@@ -23,7 +23,6 @@ PAGE_STARTS = (b"<!doctype html",)
 METRICS_STARTS = (b"# help", b"# type")  # in lower case
 MAX_START_BYTES = 256
 DEVICES_DIRECTORY = Path("/dev")  # a file that replaces /dev/stdout would break other programs
-NEW_DIRECTORY_HINT = "use an empty or new directory, such as `--out winner`"
 PathCheck = Callable[[Any, Any], Path | None]
 
 
@@ -80,9 +79,17 @@ def check_target_file(parameter: typer.CallbackParam, path: Path | None) -> Path
 def check_new_directory(parameter: typer.CallbackParam, path: Path) -> Path:
     """Return the path of a new or empty directory. Raises UsageError."""
     option = parameter.opts[0]
-    _check_directory(option, path, NEW_DIRECTORY_HINT)
+    _check_parent(option, path)
     if path.is_dir() and any(path.iterdir()):
-        raise UsageError(f"{option} {path}: the directory is not empty", hint=NEW_DIRECTORY_HINT)
+        raise UsageError(
+            f"{option} {path}: the directory is not empty",
+            hint="use an empty or new directory, such as `--out winner`",
+        )
+    if path.exists() and not path.is_dir():
+        raise UsageError(
+            f"{option} {path}: is a file",
+            hint="use an empty or new directory, such as `--out winner`",
+        )
     return path
 
 
@@ -91,7 +98,11 @@ def check_studies_directory(parameter: typer.CallbackParam, path: Path) -> Path:
     if path == STUDIES_DIRECTORY:
         return path
     option = parameter.opts[0]
-    _check_directory(option, path, "name the directory that contains the studies")
+    _check_parent(option, path)
+    if path.exists() and not path.is_dir():
+        raise UsageError(
+            f"{option} {path}: is a file", hint="name the directory that contains the studies"
+        )
     if foreign_files.has_file(path, EVENTS_FILE):
         raise UsageError(
             f"{option} {path}: is a study, not the directory of the studies",
@@ -103,7 +114,10 @@ def check_studies_directory(parameter: typer.CallbackParam, path: Path) -> Path:
 def check_lab_directory(parameter: typer.CallbackParam, path: Path | None) -> Path | None:
     """Return the directory of a lab, which may be missing. Raises UsageError for other paths."""
     if path is not None:
-        _check_directory(parameter.opts[0], path, "name a new directory for the lab")
+        option = parameter.opts[0]
+        _check_parent(option, path)
+        if path.exists() and not path.is_dir():
+            raise UsageError(f"{option} {path}: is a file", hint="name a new directory for the lab")
     return path
 
 
@@ -143,13 +157,6 @@ def _check_file(option: str, path: Path) -> None:
             f"{option} {path}: permission denied",
             hint="name a path that this account may write",
         )
-
-
-def _check_directory(option: str, path: Path, hint: str) -> None:
-    """Raise UsageError if ``path`` cannot be a directory."""
-    _check_parent(option, path)
-    if path.exists() and not path.is_dir():
-        raise UsageError(f"{option} {path}: is a file", hint=hint)
 
 
 def _check_parent(option: str, path: Path) -> None:

@@ -240,8 +240,8 @@ class SearchSpace:
         """Return the names of the parameters that have an effect under ``settings``."""
         return frozenset(d.name for d in self.dimensions if conditions_hold(d.conditions, settings))
 
-    def check_effect(self, name: str, label: str, configurations: Iterable[Settings]) -> None:
-        """Raise UsageError, with ``label``, if the parameter ``name`` has no effect in any of the
+    def check_effect(self, name: str, setting: str, configurations: Iterable[Settings]) -> None:
+        """Raise UsageError, with ``setting``, if the parameter ``name`` has no effect in any of the
         configurations, whose settings override the baseline.
         """
         if any(name in self.active_parameters({**self.baseline, **c}) for c in configurations):
@@ -249,7 +249,7 @@ class SearchSpace:
         conditions = next(d.conditions for d in self.dimensions if d.name == name)
         required_settings = " ".join(f"--set {other}={values[0]}" for other, values in conditions)
         raise UsageError(
-            f"{label} has no effect under these settings", hint=f"add {required_settings}"
+            f"{setting} has no effect under these settings", hint=f"add {required_settings}"
         )
 
     def select_active_settings(self, settings: Settings) -> dict[str, Value]:
