@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, replace
@@ -135,7 +136,7 @@ def load_document(path: Path, *, foreign: bool = False) -> YamlDocument:
     try:
         return load_yaml(path, foreign=foreign)
     except TargetError as error:
-        if path.is_file():
+        if os.path.isfile(path):  # unlike Path.is_file, False for a name that is too long
             error.hint = find_format_hint(path) or error.hint
         raise
 

@@ -23,10 +23,13 @@ _STATEMENT_PATTERN = re.compile(
     r"[ \t]*(?P<name>[a-z_]\w*[!?]?)(?:(?P<sign>[ \t]*=(?![=~>]))|[ \t]*\(|[ \t]+|$)(?P<rest>.*)"
 )
 _CONDITION_PATTERN = re.compile(r"[ \t](?:if|unless|while|until|rescue)[ \t].*")
+_BLOCK_WORDS = "if|unless|case|while|until|for|begin|def|class|module|do|end"
 _KEYWORD_PATTERN = re.compile(
-    rf"""{_QUOTED_PATTERN}|(?<![\w.:@$])(?P<word>if|unless|case|while|until|for|begin|def|class|module|do|end)"""
-    r"""(?![\w:?!=])|(?P<bracket>[(\[{)\]}])|."""
+    rf"""{_QUOTED_PATTERN}|(?<![\w.:@$])(?P<word>{_BLOCK_WORDS})(?![\w:?!=])|"""
+    r"""(?P<bracket>[(\[{)\]}])|."""
 )
+# Most lines open and close no block, and this pattern is much faster than tokens.
+_POSSIBLE_BLOCK_PATTERN = re.compile(rf"[(\[{{)\]}}]|\b(?:{_BLOCK_WORDS})\b")
 _CLOSING_BRACKETS = {")": "(", "]": "[", "}": "{"}
 _ENDLESS_METHOD_PATTERN = re.compile(r"\s*def\s++[\w.]++[?!]?\s*+(?:\([^)]*+\)\s*+)?+=(?![=~])")
 _LOOP_WORDS = ("while", "until", "for")
@@ -100,6 +103,8 @@ class _BlockStack:
 
     def read_line(self, code: str, start: int, first_word: str) -> None:
         """Update the stack of open blocks for one statement, which may open and close blocks."""
+        if not _POSSIBLE_BLOCK_PATTERN.search(code):
+            return
         endless_match = _ENDLESS_METHOD_PATTERN.match(code)
         open_loops, is_start = 0, True
         for token in _KEYWORD_PATTERN.finditer(code):
@@ -156,6 +161,9 @@ def _list_statements(file_text: str) -> Iterator[tuple[str, int]]:
 def _split_statements(code_line: str) -> Iterator[str]:
     """Yield the statements in a line, which are separated by semicolons outside of quotes."""
     start_position = 0
+    if ";" not in code_line:
+        yield code_line
+        return
     for token in _TOKEN_PATTERN.finditer(code_line):
         if token[0] == ";":
             yield code_line[start_position : token.start()]
