@@ -65,6 +65,12 @@ def find_command_doubts(file: TargetFile) -> Iterator[TargetMistake]:
     yield from _find_opposite_goal(target)
     for name, rule in target.parameters.items():
         yield from _find_rule_doubts(name, rule)
+        for other_name, values in (rule.when or {}).items():
+            choices = getattr(target.parameters.get(other_name), "choices", None)
+            if choices and {*choices} <= {*values}:
+                message = f"this condition always holds: it lists all choices of {other_name}"
+                hint = f"list only the values with which {name} has an effect, or remove it"
+                yield TargetMistake(("parameters", name, "when", other_name), message, hint)
 
 
 def find_shell_marks(location: Location, arguments: Iterable[str]) -> Iterator[TargetMistake]:
@@ -106,7 +112,9 @@ def _find_opposite_goal(target: Target) -> Iterator[TargetMistake]:
         return
     key, other_key = ("maximize", "minimize") if goal.maximize else ("minimize", "maximize")
     words = set(re.split(r"[\W_]+", goal.name.lower()))
-    is_rate = goal.name.endswith("/s") or goal.unit.endswith(("/s", "/min"))
+    is_rate = goal.name.endswith("/s") or (
+        goal.unit.endswith(("/s", "/min")) and not words & SMALL_WORDS
+    )
     is_small = bool(words & SMALL_WORDS) and not is_rate
     is_large = is_rate or (bool(words & LARGE_WORDS) and not words & SMALL_WORDS)
     if is_small if goal.maximize else is_large:

@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import PurePath
 from urllib.parse import urlsplit
 
 from autotune.deploy.stack import find_entry_tiers
 from autotune.environments.command_warnings import find_shell_marks
 from autotune.environments.host_warnings import describe_unusable_address, is_loopback
+from autotune.errors import AutotuneError
+from autotune.loads.registry import REQUEST_READERS
 from autotune.target.consistency_checks import TargetMistake
 from autotune.target.expected_answer import Expect
 from autotune.target.model import Load, Target
 from autotune.target.read_target import TargetFile
+from autotune.target.requests_file import SessionStep
 from autotune.target.yaml_document import Location
 
 MAX_PAGE_BYTES = 100 * 2**20
@@ -101,6 +105,8 @@ def find_request_doubts(file: TargetFile) -> Iterator[TargetMistake]:
             yield TargetMistake(("load", "expect", "min_bytes"), message, "remove `min_bytes:`")
     yield from _find_name_doubts(file.target)
     yield from _find_vip_doubts(file.target)
+    yield from _find_private_server_doubts(file.target)
+    yield from _find_listed_doubts(file)
     yield from _find_program_doubts(load)
 
 
@@ -254,6 +260,63 @@ def _find_vip_doubts(target: Target) -> Iterator[TargetMistake]:
         message = f"{vip} is the address of {owners[0]!r}, so the other entry hosts get no load"
         hint = "remove `vip:` to send load to all hosts of the tier"
         yield TargetMistake(location, message, hint)
+
+
+def _find_private_server_doubts(target: Target) -> Iterator[TargetMistake]:
+    """Yield keys that have no effect, or fail, with private servers or with the reference application."""
+    load, path = target.load, urlsplit(target.load.url or target.load.path).path
+    entries = [target.tiers[name] for name in find_entry_tiers(target)]
+    has_page = load.model_fields_set & {"path", "url"} and not load.has_request_file
+    if has_page and not path.endswith("/kv.php") and any(t.app for t in target.tiers.values()):
+        key = "url" if load.url else "path"
+        message = "the reference application serves only /kv.php"
+        yield TargetMistake(("load", key), message, "write `path: /kv.php`")
+    if not entries or entries[0].installed or target.simulated is not None:
+        return
+    runtime_text = f"with `runtime: {entries[0].runtime}`"
+    if load.uses_tls:
+        message = f"the servers {runtime_text} use plain HTTP"
+        yield TargetMistake(("load", "url"), message, "write http://, or only `path:`")
+    for key in ("vip", "hosts"):
+        if getattr(load, key):
+            message = f"`{key}:` has no effect {runtime_text}"
+            hint = "remove it: load goes from this machine to its own servers"
+            yield TargetMistake(("load", key), message, hint)
+
+
+def _find_listed_doubts(file: TargetFile) -> Iterator[TargetMistake]:
+    """Yield the first doubt in each file of requests. Other checks report unreadable files."""
+    for key in ("requests", "uris"):
+        name = getattr(file.target.load, key)
+        if name is None:
+            continue
+        try:
+            visits = REQUEST_READERS[key](file.path.resolve().parent / name)
+        except (AutotuneError, OSError, ValueError):
+            continue
+        doubts = (
+            (step.path, *doubt)
+            for visit in visits
+            for step in visit.session_steps
+            if (doubt := _describe_step_doubt(step))
+        )
+        for path, reason, hint in islice(doubts, 1):
+            yield TargetMistake(("load", key), f"{name}: {path!r} {reason}", hint)
+
+
+def _describe_step_doubt(step: SessionStep) -> tuple[str, str] | None:
+    """Return the reason why a listed request is probably a mistake, and a hint, or ``None``."""
+    if "#" in step.path:
+        return (
+            "contains a fragment, which browsers do not send",
+            "remove the '#' and the text after it",
+        )
+    if _VARIABLE_PATTERN.search(step.path):
+        return "contains a variable, which is sent without being replaced", "write the value"
+    if step.expect is not None:
+        for _, reason, hint in find_expect_doubts(step.expect):
+            return f"has a doubtful `expect:`: {reason}", hint
+    return describe_path_doubt(step.path)
 
 
 def _find_program_doubts(load: Load) -> Iterator[TargetMistake]:

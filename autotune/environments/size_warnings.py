@@ -19,7 +19,7 @@ from autotune.target.yaml_document import Location
 
 LONG_LIMIT_SECONDS = 10.0
 MIN_TRIAL_SECONDS = 10.0  # a trial consists of several readings of 3 to 10 s
-MIN_TRIALS = 8  # the baseline and the confirmation take several of them
+MIN_TRIALS = 5  # the baseline and the confirmation take several of them
 MAX_PLAUSIBLE_QUANTILE = 0.9995  # a reading contains too few requests for a higher percentile
 PEAK_SHARE = 0.9
 MB, GB = 2**20, 2**30

@@ -44,12 +44,32 @@ def check_can_search(environment: Environment) -> None:
 
 def _find_missing_ssh_config(file: TargetFile) -> Iterator[TargetError]:
     config = file.target.ssh.config
-    if config and not (file.path.parent / Path(config).expanduser()).exists():
-        yield file.document.build_error(
-            ("ssh", "config"),
-            f"file {config!r} does not exist",
-            hint=f"the path is relative to {file.path.parent.resolve()}, the directory of this file",
-        )
+    if config is None:
+        return
+    path = file.path.parent / Path(config).expanduser()
+    message = None
+    hint = "name a file as ~/.ssh/config; `IdentityFile` in it names the key"
+    if path.is_dir():
+        message = f"{config!r} is a directory, not a file of SSH settings"
+    elif _is_key(path):
+        message = f"{config!r} is an SSH key, not a file of SSH settings"
+    elif not path.exists():
+        message = f"file {config!r} does not exist"
+        if not path.name.startswith("id_"):
+            hint = (
+                f"the path is relative to {file.path.parent.resolve()}, the directory of this file"
+            )
+    if message is not None:
+        yield file.document.build_error(("ssh", "config"), message, hint=hint)
+
+
+def _is_key(path: Path) -> bool:
+    """True if a file contains a private or public SSH key."""
+    try:
+        with path.open("rb") as file:
+            return file.read(20).startswith((b"-----BEGIN", b"ssh-", b"ecdsa-"))
+    except OSError:
+        return False
 
 
 def _find_ignored_containers(file: TargetFile) -> Iterator[TargetError]:

@@ -130,6 +130,12 @@ _OTHER_KEYS: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("image build ports environment depends_on volumes container_name restart networks deploy",
          "`services:` declares unknown software; `tiers: {web: {hosts: …, service: …}}` is the stack"),
     ),
+    "ssh": (
+        ("user username login", "`hosts: {web1: {user: NAME}}`"),
+        ("port", "`hosts: {web1: {port: 2222}}`"),
+        ("options option args ssh_args timeout known_hosts jump jump_host bastion proxy proxy_jump",
+         "write it in ~/.ssh/config, or in the file of `ssh: {config: FILE}`"),
+    ),
     "requests": (
         ("url uri", "`path: /`"),
         ("count probability frequency rate share", "`weight: 3`"),

@@ -222,7 +222,11 @@ def _suggest_tuning(value: object) -> str:
         return "such as `tune: [web.php_fpm, lb]`"
     if value.lower() in ("everything", "full", "any", "*"):
         return "write `tune: all`"
-    return f"write `[{value}]`"
+    words = re.split(r"[,;\s]+", value.strip())
+    names = [word for word in words if word.lower() not in ("core", "all")]
+    if value.lower() in ("none", "nothing", "off", "no", ""):
+        return "write `tune: core`; `autotune measure TARGET` measures without tuning"
+    return f"write `[{', '.join(names)}]`" if names else f"write `tune: {words[0].lower()}`"
 
 
 def _refuse_nothing(value: object) -> object:

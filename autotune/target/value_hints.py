@@ -68,6 +68,10 @@ STRING_HINTS = {
     "body": """quote the text, such as `body: '{"item": 7}'`""",
     "constraints": "write a comparison, such as `web.nginx.backlog <= 4096`",
     "app": "remove `app:` to tune your own site",
+    "address": "write a whole address, such as `address: 10.0.0.11`",
+    "name": "start it with a letter, such as `name: shop-1`",
+    "maximize": "name the value that the command prints, or remove the key",
+    "minimize": "name the value that the command prints, or remove the key",
 }
 NAMED_SECTIONS = ("hosts", "tiers", "parameters", "beds", "services")
 SCALAR_ERROR_TYPES = ("string_type", "int_type", "float_type", "bool_type", "literal_error")
@@ -276,7 +280,7 @@ def _find_literal_hint(problem: ErrorDetails, _key: str) -> str | None:
 
 def _find_string_hint(problem: ErrorDetails, key: str) -> str | None:
     value = problem["input"]
-    if key in STRING_HINTS:
+    if key in STRING_HINTS and value is not None:
         return STRING_HINTS[key]
     if key == "mode" and isinstance(value, int):
         return f"quote it: `mode: '{value:04d}'`"
@@ -331,6 +335,11 @@ def _build_mapping_hint(location: Location, value: object, model: type[Any]) -> 
         return _build_rule_hint(value)
     if isinstance(value, list) and value and isinstance(value[0], dict):
         return "remove the '- ' before each key"
+    if section == "requests" and isinstance(value, str):
+        request = re.fullmatch(r"(?:([A-Z]{3,7}) +)?(/[!-~]*)", value)
+        if request:
+            method = f"method: {request[1]}, " if request[1] else ""
+            return f"write `{{{method}path: {request[2]}}}`"
     return _find_scalar_mapping_hint(location, value) or (
         f"valid keys: {', '.join(list_keys_at(location, model))}"
     )
