@@ -7,7 +7,7 @@ from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from autotune.deploy.stack import find_entry_tiers
-from autotune.environments.target_checks import FINAL_ROLES
+from autotune.environments.target_checks import FINAL_ROLES, FORWARDING_ROLES
 from autotune.services.base import Role
 from autotune.services.registry import Catalogue, catalogue_of
 from autotune.target.consistency_checks import TargetMistake
@@ -15,7 +15,6 @@ from autotune.target.model import Host, Target, Tier
 from autotune.transports.request import DEFAULT_PORTS
 
 LOCAL_NAMES = ("localhost", "localhost.localdomain", "ip6-localhost")
-FORWARDING_ROLES = frozenset({Role.PROXY, Role.HTTP_CACHE})
 SSH_PORT = 22
 TLS_PORTS = (443, 8443)
 # Ports of other services than SSH, which are sometimes written as the SSH port of a host.
@@ -51,10 +50,9 @@ def _find_address_doubt(target: Target, name: str, host: Host) -> tuple[str, str
     if named_host is not None and host.address not in (name, named_host.address):
         hint = f"write the address of {name!r}, such as 10.0.0.11"
         return f"the address of {name!r} is the name of another host in this file", hint
-    if ".." in host.address or "_" in host.address:
-        return f"{host.address} is not a valid host name", "check the dots and '_' in the name"
-    if describe_unusable_address(host.address):
-        kind = describe_unusable_address(host.address)
+    if ".." in host.address:
+        return f"{host.address} contains two dots in a row", "remove one of them"
+    if kind := describe_unusable_address(host.address):
         return f"{host.address} is {kind}, not the address of a host", example
     if is_loopback(host.address) and host.transport == "ssh":
         hint = "write `transport: local` for this machine, or the address of the other host"
@@ -146,6 +144,9 @@ def _find_entry_port(target: Target) -> Iterator[TargetMistake]:
 
 
 def _list_roles(catalogue: Catalogue, tier: Tier) -> frozenset[Role]:
+    """Return the roles of the services in a tier; empty if one of the services is unknown."""
+    if not catalogue.deployments.keys() >= {*tier.service}:
+        return frozenset()
     return frozenset[Role]().union(*(_list_service_roles(catalogue, s) for s in tier.service))
 
 
@@ -192,7 +193,3 @@ def _find_ignored_tier_keys(target: Target) -> Iterator[TargetMistake]:
                     message = f"`{key}:` has no effect with `runtime: {tier.runtime}`"
                     hint = "remove it: private processes have their own files and data"
                     yield TargetMistake(("tiers", name, key), message, hint)
-        if tier.app and roles and roles <= FORWARDING_ROLES | FINAL_ROLES:
-            message = f"{tier.service[0]} cannot run the application {tier.app!r}"
-            hint = "move `app:` to the tier with PHP, such as nginx+php-fpm, or remove it"
-            yield TargetMistake(("tiers", name, "app"), message, hint)

@@ -21,6 +21,7 @@ from autotune.target.read_target import TargetFile
 from autotune.target.requests_file import SessionStep
 from autotune.target.yaml_document import Location
 
+REFERENCE_APP = "reference"
 MAX_PAGE_BYTES = 100 * 2**20
 BODILESS_STATUSES = frozenset({204, 304})
 # Pattern in the path of a request, message, hint. The first match is used.
@@ -52,7 +53,7 @@ _PATH_DOUBTS = (
     ),
 )
 # Headers by lower-case name, with the reason why a target hardly sets them, and a hint
-_SENT_BY_GENERATOR = ("is set by the generator", "remove it")
+_SENT_BY_GENERATOR = ("is usually set by the generator", "remove it")
 _HEADER_DOUBTS = {
     "connection": _SENT_BY_GENERATOR,
     "content-length": _SENT_BY_GENERATOR,
@@ -267,7 +268,11 @@ def _find_private_server_doubts(target: Target) -> Iterator[TargetMistake]:
     load, path = target.load, urlsplit(target.load.url or target.load.path).path
     entries = [target.tiers[name] for name in find_entry_tiers(target)]
     has_page = load.model_fields_set & {"path", "url"} and not load.has_request_file
-    if has_page and not path.endswith("/kv.php") and any(t.app for t in target.tiers.values()):
+    if (
+        has_page
+        and not path.endswith("/kv.php")
+        and any(t.app == REFERENCE_APP for t in target.tiers.values())
+    ):
         key = "url" if load.url else "path"
         message = "the reference application serves only /kv.php"
         yield TargetMistake(("load", key), message, "write `path: /kv.php`")
@@ -277,9 +282,9 @@ def _find_private_server_doubts(target: Target) -> Iterator[TargetMistake]:
     if load.uses_tls:
         message = f"the servers {runtime_text} use plain HTTP"
         yield TargetMistake(("load", "url"), message, "write http://, or only `path:`")
-    for key in ("vip", "hosts"):
+    for key, reason in (("vip", "does not belong to the servers"), ("hosts", "has no effect")):
         if getattr(load, key):
-            message = f"`{key}:` has no effect {runtime_text}"
+            message = f"`{key}:` {reason} {runtime_text}"
             hint = "remove it: load goes from this machine to its own servers"
             yield TargetMistake(("load", key), message, hint)
 

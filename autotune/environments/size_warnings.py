@@ -46,6 +46,10 @@ class UsualSize:
         yield TargetMistake(location, message, self.low_hint if is_low else self.high_hint)
 
 
+def _write_rate(value: float) -> str:
+    return f"{value:.3g}/s"
+
+
 def _write_number(value: float) -> str:
     return f"{value:g}"
 
@@ -60,7 +64,7 @@ STACK_SIZES = {
         "write about three times the capacity that you expect, such as 2000/s",
     ),
     ("load", "today"): UsualSize(
-        format_rate, 1.0, inf, "`today:` is in requests per second: write `today: 400/s`"
+        _write_rate, 1.0, inf, "`today:` is in requests per second: write `today: 400/s`"
     ),
     ("data", "store_latency"): UsualSize(
         format_duration, 0.0, 1.0, "", "write the delay of a slow disk, such as 3ms"

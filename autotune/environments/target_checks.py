@@ -13,6 +13,8 @@ from autotune.services.registry import Catalogue, catalogue_of
 from autotune.target.model import Target
 from autotune.target.read_target import TargetFile
 
+# Roles whose services run no application.
+FORWARDING_ROLES = frozenset({Role.PROXY, Role.HTTP_CACHE})
 # Roles whose services answer requests themselves.
 FINAL_ROLES = frozenset({Role.CACHE, Role.STORE, Role.DATABASE})
 
@@ -23,6 +25,7 @@ def find_stack_errors(file: TargetFile) -> Iterator[TargetError]:
     yield from _find_missing_ssh_config(file)
     yield from _find_ignored_containers(file)
     yield from _find_final_tiers(file, catalogue_of(file.target))
+    yield from _find_misplaced_apps(file, catalogue_of(file.target))
 
 
 def check_can_search(environment: Environment) -> None:
@@ -96,6 +99,19 @@ def _find_final_tiers(file: TargetFile, catalogue: Catalogue) -> Iterator[Target
                     f"{key}: {tier.service[0]} calls no other tier",
                     hint=f"remove it: {_suggest_caller(file.target, name)}",
                 )
+
+
+def _find_misplaced_apps(file: TargetFile, catalogue: Catalogue) -> Iterator[TargetError]:
+    """Yield an error for each application on a service that cannot run it."""
+    for name, tier in file.target.tiers.items():
+        deployments = [d for d in tier.service if d in catalogue.deployments]
+        roles = {role for d in deployments for _, role in catalogue.deployments[d]}
+        if tier.app and roles and roles <= FINAL_ROLES | FORWARDING_ROLES:
+            yield file.document.build_error(
+                ("tiers", name, "app"),
+                f"{tier.service[0]} cannot run the application {tier.app!r}",
+                hint="move `app:` to the tier with PHP, such as nginx+php-fpm, or remove it",
+            )
 
 
 def _suggest_caller(target: Target, name: str) -> str:

@@ -69,6 +69,7 @@ def _find_doubts(file: TargetFile) -> Iterator[TargetMistake]:
         yield from find_command_doubts(file)
         return
     yield from find_host_doubts(target)
+    yield from _find_empty_templates(file)
     yield from find_request_doubts(file)
     yield from _find_unused_hosts(target)
     yield from _find_ignored_keys(target)
@@ -77,6 +78,19 @@ def _find_doubts(file: TargetFile) -> Iterator[TargetMistake]:
     yield from _find_ignored_tuning(target)
     yield from _find_single_choices(target)
     yield from _find_empty_configurations(target)
+
+
+def _find_empty_templates(file: TargetFile) -> Iterator[TargetMistake]:
+    for name, tier in file.target.tiers.items():
+        directory = file.path.parent / (tier.templates or "")
+        if tier.templates and directory.is_dir() and not any(directory.iterdir()):
+            message = (
+                f"directory {tier.templates!r} contains no template, so autotune's own are used"
+            )
+            hint = (
+                "`autotune init --from` writes templates; remove the key to edit files on the hosts"
+            )
+            yield TargetMistake(("tiers", name, "templates"), message, hint)
 
 
 def _find_command_doubts(target: Target) -> Iterator[TargetMistake]:

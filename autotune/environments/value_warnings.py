@@ -16,7 +16,11 @@ from autotune.space.target_values import build_declared_dimensions, parse_value
 from autotune.target.consistency_checks import TargetMistake
 from autotune.target.messages import format_count
 from autotune.target.model import Scalar, Target
-from autotune.target.parameter_selection import is_excluded, matches_pattern
+from autotune.target.parameter_selection import (
+    is_excluded,
+    list_unmatched_patterns,
+    matches_pattern,
+)
 from autotune.target.read_target import TargetFile
 from autotune.target.yaml_document import Location, YamlDocument
 
@@ -123,9 +127,9 @@ def _find_unusual_values(file: TargetFile, dimensions: Dimensions) -> Iterator[T
             usual = f"{dimension.parameter.stock}{unit}"
             message = f"{name}: {written} is unusually {size}; the default is {usual}"
             hint = f"a number without a unit is in {unit}: write a unit, such as {usual}"
-            if not unit:
+            if not unit or isinstance(written, str):
                 hint = (
-                    f"check the number of digits, and write a value such as {rule.default or usual}"
+                    f"check its unit and digits, and write a value such as {rule.default or usual}"
                 )
             yield TargetMistake(location, message, hint)
             break
@@ -224,6 +228,8 @@ def _find_tuning_doubts(target: Target, dimensions: Dimensions) -> Iterator[Targ
             if owner != pattern:
                 message = f"{pattern} is part of {owner}, which `tune:` also lists"
             yield TargetMistake(("tune", index), message, "remove one of them")
+    if list_unmatched_patterns(target, dimensions):
+        return
     if dimensions and all(has_single_value(target, name) for name in dimensions):
         location: Location = ("parameters",) if target.parameters else ("tune",)
         message = "nothing to tune: every parameter is fixed or excluded"

@@ -138,15 +138,15 @@ def _locate_errors(target_file: TargetFile, load_key: str, path: str) -> Iterato
             place = (
                 f"{path}:{requests_file.find_line(_resolve_path(target_file, path), error.index)}"
             )
-        message, hint = f"{place}: {error}", error.hint
+        hint = error.hint or _find_missing_hint(target_file, path)
+        message = f"{place}: {error}"
         raise target_file.document.build_error(["load", load_key], message, hint=hint) from error
     except (OSError, ValueError) as error:
         message = f"{path}: {error}"
-        file_path = _resolve_path(target_file, path)
-        hint = None if file_path.exists() else f"the path is relative to {target_file.path.name}"
+        hint = _find_missing_hint(target_file, path)
         if isinstance(error, OSError):
             message = f"cannot read {path}: {error.strerror}"
-            hint = "name a file" if file_path.is_dir() else hint
+            hint = "name a file" if isinstance(error, IsADirectoryError) else hint
         elif isinstance(error, UnicodeDecodeError):
             message, hint = f"{path} is not UTF-8 text", "save it as UTF-8"
         raise target_file.document.build_error(["load", load_key], message, hint=hint) from error
@@ -165,3 +165,9 @@ def _build_custom_generator(target_file: TargetFile, command: tuple[str, ...]) -
             hint=f"write the path relative to {target_file.path.name}",
         )
     return CustomGenerator((str(program), *command[1:]) if is_local_path else command)
+
+
+def _find_missing_hint(target_file: TargetFile, path: str) -> str | None:
+    """Return the hint for a file that does not exist, or else ``None``."""
+    is_missing = not _resolve_path(target_file, path).exists()
+    return f"the path is relative to {target_file.path.name}" if is_missing else None

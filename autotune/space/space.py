@@ -80,7 +80,9 @@ ROLE_KINDS = {Role.CACHE: "a cache", Role.STORE: "a store", Role.DATABASE: DATAB
 CONSTRAINT_NAMES_HINT = (
     "constraints compare numbers: parameters, and facts such as `web.memory` or `count(web.hosts)`"
 )
-HOST_RUNTIME_HINT = f"write `runtime: {runtimes.DEFAULT_RUNTIME}` in all tiers, to tune the services that the hosts run"
+HOST_RUNTIME_HINT = (
+    f"write `runtime: {runtimes.DEFAULT_RUNTIME}` in all tiers to tune the services of the hosts"
+)
 __all__ = ["Candidate", "InfeasibleRule", "RepairedValue", "SearchSpace", "build_space"]
 
 

@@ -334,11 +334,9 @@ def _find_names_hint(name: str, existing_names: Collection[str]) -> str | None:
     if series:
         numbers = range(int(series[2]), int(series[3]) + 1)
         matching_names = [n for n in existing_names if n in {f"{series[1]}{i}" for i in numbers}]
-    return (
-        f"patterns are not expanded: write `[{', '.join(matching_names)}]`"
-        if matching_names
-        else None
-    )
+    if not matching_names or (series and len(matching_names) == 1):
+        return None
+    return f"patterns are not expanded: write `[{', '.join(matching_names)}]`"
 
 
 def _find_address_hint(name: str, hosts: Mapping[str, object]) -> str | None:

@@ -318,6 +318,12 @@ class Load(TargetModel):
     def _check_addresses(self) -> Load:
         for key in ("vip", "host"):
             if (address := getattr(self, key)) is not None:
+                host_part, _, port_part = address.rpartition(":")
+                if port_part.isdigit() and host_part and ":" not in host_part:
+                    hint = (
+                        f"write `{key}: {host_part}`; `url: http://NAME:{port_part}/` names a port"
+                    )
+                    raise error_at_key(key, "the address contains a port", hint)
                 _check_ip_address(key, address)
         return self
 

@@ -129,7 +129,15 @@ _TEXT_HINTS = (
 )
 # Names in other programs, by the name to write
 _LITERAL_SYNONYMS = {
-    "containers": ("docker", "podman", "compose", "docker-compose", "container", "kubernetes"),
+    "containers": (
+        "docker",
+        "podman",
+        "compose",
+        "docker-compose",
+        "container",
+        "kubernetes",
+        "k8s",
+    ),
     "systemd": ("native", "host", "service", "bare-metal", "vm"),
     "embedded": ("private", "local", "process", "test"),
     "local": ("localhost", "none", "shell"),
@@ -237,7 +245,11 @@ def _find_number_hint(problem: ErrorDetails, key: str) -> str | None:
         return "write a single number"
     if isinstance(value, float):
         return f"write it as {value:.0f}" if isfinite(value) else None
-    if key == "status" and isinstance(value, str) and re.fullmatch("[2-4]xx", value.lower()):
+    if (
+        key == "status"
+        and isinstance(value, str)
+        and re.fullmatch("[2-4]xx|[0-9]{3}-[0-9]{3}", value.lower())
+    ):
         return "list the statuses, such as `status: [200, 204]`; the default is any 2xx"
     number = correct_number(value, key) or _expand_exponent(value)
     if number is None:
@@ -265,6 +277,8 @@ def _find_bounds_hint(_problem: ErrorDetails, key: str) -> str:
 def _find_entry_count_hint(problem: ErrorDetails, key: str) -> str:
     if problem["ctx"]["min_length"] > 1:
         return "add another entry"
+    if problem["loc"][:1] == ("tiers",):
+        return f"add a name, such as `{key}: [{'web1' if key == 'hosts' else 'nginx'}]`"
     example = NAMED_ENTRY_EXAMPLES.get(key)
     return f"add an entry, such as `{key}: {{NAME: {example}}}`" if example else "add an entry"
 
@@ -280,7 +294,8 @@ def _find_literal_hint(problem: ErrorDetails, _key: str) -> str | None:
 
 def _find_string_hint(problem: ErrorDetails, key: str) -> str | None:
     value = problem["input"]
-    if key in STRING_HINTS and value is not None:
+    is_expected_text = "expect" in problem["loc"]
+    if key in STRING_HINTS and value is not None and not is_expected_text:
         return STRING_HINTS[key]
     if key == "mode" and isinstance(value, int):
         return f"quote it: `mode: '{value:04d}'`"
@@ -350,7 +365,9 @@ def _find_scalar_mapping_hint(location: Location, value: object) -> str | None:
     key = find_last_key(location)
     if key == "simulated" and (boolean := correct_boolean(value)):
         return "write `simulated: {}`" if boolean == "true" else "remove it to use real hosts"
-    if key == "expect" and isinstance(value, int):
+    if key == "load" and isinstance(value, str) and re.fullmatch(r"/\S*|https?://\S+", value):
+        return f"write `load: {{{'path' if value.startswith('/') else 'url'}: {value}}}`"
+    if key == "expect" and isinstance(value, int) and not isinstance(value, bool):
         return f"write `expect: {{status: {value}}}`"
     if isinstance(value, str) and len(location) == 2 and location[0] == "hosts":
         # Other text may contain a password.
