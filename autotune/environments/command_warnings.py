@@ -69,7 +69,7 @@ def find_command_doubts(file: TargetFile) -> Iterator[TargetMistake]:
             choices = getattr(target.parameters.get(other_name), "choices", None)
             if choices and {*choices} <= {*values}:
                 message = f"this condition always holds: it lists all choices of {other_name}"
-                hint = f"list only the values with which {name} has an effect, or remove it"
+                hint = f"list only the values that {name} needs, or remove the condition"
                 yield TargetMistake(("parameters", name, "when", other_name), message, hint)
 
 
@@ -127,7 +127,7 @@ def _find_rule_doubts(name: str, rule: ParameterRule) -> Iterator[TargetMistake]
     if rule.range is not None and not rule.log:
         low, high = (parse_magnitude(bound) for bound in rule.range)
         if low and high and low[0] == high[0] and 0 < low[1] * WIDE_RANGE <= high[1]:
-            message = f"{name} has a wide range on a linear scale, so few low values are tried"
+            message = f"the range of {name} is wide on a linear scale, so few low values are tried"
             yield TargetMistake(("parameters", name, "range"), message, "add `log: true`")
     kinds = {isinstance(choice, str) for choice in rule.choices or ()}
     are_numbers = all(re.fullmatch(r"[0-9.]+", str(choice)) for choice in rule.choices or ())

@@ -66,7 +66,7 @@ def _find_doubts(
 
 
 def _find_share_doubt(comparison: Comparison) -> tuple[str, str] | None:
-    share = re.search(r"([0-9]+)(?:\.[0-9]+)?\s{0,9}%\s{0,9}of", comparison.text)
+    share = re.search(r"(?<![0-9.])([0-9]{1,9})(?:\.[0-9]{1,9})?\s{0,9}%\s{0,9}of", comparison.text)
     if share is None or int(share[1]) <= 100:
         return None
     return f"{share[1]}% is more than the whole", "write a share such as `70% of …`"
@@ -142,12 +142,12 @@ def _find_opposites(comparisons: list[Comparison]) -> Iterator[TargetMistake]:
 
 def _read_limit(comparison: Comparison) -> tuple[str, Ends] | None:
     """Return the parameter and the ends of its values in a constraint such as ``NAME <= NUMBER``."""
-    left, right, symbol = comparison.left, comparison.right, comparison.symbol
-    if isinstance(left, Number) and isinstance(right, Name):
-        left, right = right, left
+    subject, bound, symbol = comparison.left, comparison.right, comparison.symbol
+    if isinstance(subject, Number) and isinstance(bound, Name):
+        subject, bound = bound, subject
         symbol = symbol.translate(str.maketrans("<>", "><"))
-    if not isinstance(left, Name) or not isinstance(right, Number):
+    if not isinstance(subject, Name) or not isinstance(bound, Number):
         return None
-    low = -inf if symbol.startswith("<") else right.value
-    high = inf if symbol.startswith(">") else right.value
-    return left.name, (low, high)
+    low = -inf if symbol.startswith("<") else bound.value
+    high = inf if symbol.startswith(">") else bound.value
+    return subject.name, (low, high)

@@ -110,7 +110,7 @@ def _find_misplaced_apps(file: TargetFile, catalogue: Catalogue) -> Iterator[Tar
             yield file.document.build_error(
                 ("tiers", name, "app"),
                 f"{tier.service[0]} cannot run the application {tier.app!r}",
-                hint="move `app:` to the tier with PHP, such as nginx+php-fpm, or remove it",
+                hint="move `app:` to the tier of an application server, or remove it",
             )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from autotune.errors import TargetError
 from autotune.parameter_name import ParameterName
@@ -25,6 +25,7 @@ from autotune.target.read_target import TargetFile
 from autotune.target.yaml_document import Location, YamlDocument
 
 LARGE_FACTS = HostFacts(256, 2**42, nofile=2**20)  # a host that is larger than those in use
+MAX_COMPARED_PATTERNS = 200  # the time grows with the square of the number of patterns
 # Values beyond the usual bounds by more than these factors are probably in another unit.
 HIGH_FACTOR, LOW_FACTOR, UNKNOWN_FACTOR = 16, 8, 64
 # A number that YAML reads differently from its spelling in other languages
@@ -39,7 +40,8 @@ def find_value_doubts(file: TargetFile) -> Iterator[TargetMistake]:
     """Yield values of parameters that are probably mistakes. A target with an error has no such
     warnings.
     """
-    yield from _find_unusual_numbers(file.document, file.document.root, ())
+    lines = file.document.text.split("\n")
+    yield from _find_unusual_numbers(file.document, lines, file.document.root, ())
     try:
         dimensions = build_dimensions(file, PLACEHOLDER_FACTS)
         yield from list(_find_doubts(file, dimensions))
@@ -71,14 +73,14 @@ def has_single_value(target: Target, name: str) -> bool:
 def read_written_values(
     file: TargetFile, dimension: Dimension, keys: tuple[str, ...] = _VALUE_KEYS
 ) -> Iterator[tuple[Location, Scalar, Value]]:
-    """Yield each value that a rule sets with one of ``keys``: its location, and the value as written
-    and in the unit of the parameter.
+    """Yield each value that a rule sets with one of ``keys``. Each item contains the location, the
+    value in the file, and the value in the unit of the parameter.
     """
     rule = file.target.parameters.get(dimension.name)
     for key in keys if rule is not None else ():
         location: Location = ("parameters", dimension.name, key)
-        written = getattr(rule, key)
-        for value in written if isinstance(written, tuple) else (written,):
+        rule_value = getattr(rule, key)
+        for value in rule_value if isinstance(rule_value, tuple) else (rule_value,):
             if value is not None:
                 yield location, value, parse_value(file, dimension, location, value)
 
@@ -95,16 +97,16 @@ def _find_doubts(file: TargetFile, dimensions: Dimensions) -> Iterator[TargetMis
 
 
 def _find_unusual_numbers(
-    document: YamlDocument, value: object, location: Location
+    document: YamlDocument, lines: Sequence[str], value: object, location: Location
 ) -> Iterator[TargetMistake]:
     """Yield numbers such as 010, which other programs read as octal."""
     if isinstance(value, dict | list):
         entries = value.items() if isinstance(value, dict) else enumerate(value)
         for step, entry in entries:
-            yield from _find_unusual_numbers(document, entry, (*location, step))
+            yield from _find_unusual_numbers(document, lines, entry, (*location, step))
     elif isinstance(value, int) and not isinstance(value, bool):
         line, column = document.find_position(location)
-        line_text = document.text.split("\n")[line - 1] if document.text else ""
+        line_text = lines[line - 1] if line <= len(lines) else ""
         match = _UNUSUAL_NUMBER.match(line_text[column - 1 : column + 199])
         if match and match[1] != str(value):
             yield TargetMistake(location, f"{match[1]} is read as {value}", f"write {value}")
@@ -118,16 +120,17 @@ def _find_unusual_values(file: TargetFile, dimensions: Dimensions) -> Iterator[T
         if dimension.choices:
             continue
         low, high = _find_plausible_bounds(dimension, large_dimensions[name])
-        for location, written, value in read_written_values(file, dimension):
+        for location, written_value, value in read_written_values(file, dimension):
             number = float(value)
             if low <= number <= high or number <= 0:
                 continue
             unit = dimension.parameter.unit
             size = "low" if number < low else "high"
-            usual = f"{dimension.parameter.stock}{unit}"
-            message = f"{name}: {written} is unusually {size}; the default is {usual}"
+            stock = dimension.parameter.stock
+            usual = f"{dimension.baseline if isinstance(stock, str) else stock}{unit}"
+            message = f"{name}: {written_value} is unusually {size} (default {usual})"
             hint = f"a number without a unit is in {unit}: write a unit, such as {usual}"
-            if not unit or isinstance(written, str):
+            if not unit or isinstance(written_value, str):
                 hint = (
                     f"check its unit and digits, and write a value such as {rule.default or usual}"
                 )
@@ -154,17 +157,17 @@ def _find_capped_values(file: TargetFile, dimensions: Dimensions) -> Iterator[Ta
             continue
         values = list(read_written_values(file, dimension, ("range", "choices", "fixed")))
         if values and float(values[-1][2]) > limit:
-            location, written, _ = values[-1]
+            location, written_value, _ = values[-1]
             message = (
                 f"{name} above {limit} has no effect, because {kernel_name} is fixed at {limit}"
             )
-            yield TargetMistake(location, message, f"raise {kernel_name} to {written}")
+            yield TargetMistake(location, message, f"raise {kernel_name} to {written_value}")
 
 
 def _find_repeated_configurations(
     file: TargetFile, dimensions: Dimensions
 ) -> Iterator[TargetMistake]:
-    """Yield configurations to try that repeat another one or the baseline."""
+    """Yield configurations to try that repeat another configuration or the baseline."""
     target, first_indexes = file.target, dict[frozenset[tuple[str, Value]], int]()
     baseline = {
         name: value
@@ -193,12 +196,12 @@ def _find_repeated_configurations(
 def _find_excluded_trials(file: TargetFile, dimensions: Dimensions) -> Iterator[TargetMistake]:
     """Yield values to try that a rule of the target excludes."""
     for index, settings in enumerate(file.target.try_first):
-        for name, written in settings.items():
+        for name, written_value in settings.items():
             location: Location = ("try", index, name)
-            value = parse_value(file, dimensions[name], location, written)
+            value = parse_value(file, dimensions[name], location, written_value)
             if problem := _describe_exclusion(file, dimensions[name], value):
                 hint = f"remove it here, or change the rule of {name}"
-                yield TargetMistake(location, f"{name}: {written} {problem}", hint)
+                yield TargetMistake(location, f"{name}: {written_value} {problem}", hint)
 
 
 def _describe_exclusion(file: TargetFile, dimension: Dimension, value: Value) -> str | None:
@@ -209,8 +212,12 @@ def _describe_exclusion(file: TargetFile, dimension: Dimension, value: Value) ->
         return None
     if rule.derive is not None:
         return "cannot be tried, because `derive:` computes the value"
-    written = read_written_values(file, dimension, ("range", "choices", "fixed"))
-    values = [allowed for _, _, allowed in written]
+    values = [
+        allowed_value
+        for _, _, allowed_value in read_written_values(
+            file, dimension, ("range", "choices", "fixed")
+        )
+    ]
     if rule.range is not None and not float(values[0]) <= float(value) <= float(values[1]):
         return f"is outside the range from {rule.range[0]} to {rule.range[1]}"
     if rule.fixed is not None and value not in values:
@@ -219,7 +226,7 @@ def _describe_exclusion(file: TargetFile, dimension: Dimension, value: Value) ->
 
 
 def _find_tuning_doubts(target: Target, dimensions: Dimensions) -> Iterator[TargetMistake]:
-    patterns = () if isinstance(target.tune, str) else target.tune
+    patterns = () if isinstance(target.tune, str) else target.tune[:MAX_COMPARED_PATTERNS]
     for index, pattern in enumerate(patterns):
         wider_patterns = (*patterns[:index], *(p for p in patterns[index:] if p != pattern))
         owner = next((p for p in wider_patterns if matches_pattern(pattern, p)), None)

@@ -84,10 +84,10 @@ class Catalogue:
         }
         # Names of units, versions and image tags
         plain_name = re.sub(r"\.service$|[/:@][\w.-]{1,50}$|\s", "", written_name.lower())
-        name_parts = [aliases.get(part, part) for part in plain_name.split("+")]
+        meant_services = [aliases.get(word, word) for word in plain_name.split("+")]
         meant_deployment = next(
-            (d for d in deployments if sorted(d.split("+")) == sorted(name_parts)),
-            "+".join(name_parts),
+            (d for d in deployments if sorted(d.split("+")) == sorted(meant_services)),
+            "+".join(meant_services),
         )
         if meant_deployment == written_name and find_nearest_name(written_name, deployments):
             return suggest_name(written_name, deployments)

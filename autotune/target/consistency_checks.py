@@ -333,7 +333,8 @@ def _find_names_hint(name: str, existing_names: Collection[str]) -> str | None:
     series = re.fullmatch(r"([A-Za-z_-]{1,60}?)\[?([0-9]{1,4})(?:-|:|\.\.)([0-9]{1,4})\]?", name)
     if series:
         numbers = range(int(series[2]), int(series[3]) + 1)
-        matching_names = [n for n in existing_names if n in {f"{series[1]}{i}" for i in numbers}]
+        names = {f"{series[1]}{number}" for number in numbers}
+        matching_names = [n for n in existing_names if n in names]
     if not matching_names or (series and len(matching_names) == 1):
         return None
     return f"patterns are not expanded: write `[{', '.join(matching_names)}]`"
