@@ -54,8 +54,8 @@ def find_settings_without_effect(file: TargetFile) -> Iterator[TargetMistake]:
     except (TargetError, KeyError):
         return
     for name, rule in file.target.parameters.items():
-        is_searched = rule.range is not None or rule.choices is not None
-        if is_searched and (unmet := target_values.find_unmet(name, target_values.allowed)):
+        is_set = any(v is not None for v in (rule.range, rule.choices, rule.fixed))
+        if is_set and (unmet := target_values.find_unmet(name, target_values.allowed)):
             message = f"{name} has no effect: it requires `{_format_setting(*unmet)}`"
             hint = f"allow this value under `parameters:`, or remove {name}"
             yield TargetMistake(("parameters", name), message, hint)
