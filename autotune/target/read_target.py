@@ -141,7 +141,8 @@ def load_document(path: Path, *, foreign: bool = False) -> YamlDocument:
     try:
         return load_yaml(path, foreign=foreign)
     except TargetError as error:
-        if os.path.isfile(path):  # unlike Path.is_file, False for a name that is too long
+        # Path.is_file raises an error for a name that is too long.
+        if os.path.isfile(path):  # noqa: PTH113
             error.hint = find_format_hint(path) or error.hint
         raise
 

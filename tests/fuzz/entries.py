@@ -23,7 +23,6 @@ from autotune.discovery.host_reading import DiscoveredHost, _parse_backlogs
 from autotune.discovery.tier_adoption import adopt_tier
 from autotune.discovery.tiers import find_instances, group_tiers
 from autotune.environments.preparation import prepare
-from autotune.errors import AutotuneError
 from autotune.export.writer import build_export
 from autotune.loads import (
     answer_kind,
