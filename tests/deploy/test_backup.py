@@ -86,6 +86,26 @@ def test_only_what_is_not_known_is_looked_at() -> None:
     assert known.find_missing(HostState()) == HostState()
 
 
+@pytest.mark.parametrize(
+    ("current", "is_kept"),
+    [
+        ("4096", True),  # the value that autotune set
+        ("128", False),  # the original value
+        ("512", False),  # the value that someone else set
+        (None, False),  # the kernel no longer has the value
+    ],
+)
+def test_only_kernel_values_as_autotune_set_them_are_restored_without_a_record(
+    current: str | None, is_kept: bool
+) -> None:
+    key = "net.core.somaxconn"
+    backup = HostBackup(
+        "web1", "study", HostState(sysctls={key: "128"}), last_written={key: ["128", "4096"]}
+    )
+    left = backup.without_foreign_changes(ObservedHost(sysctls={key: current}))
+    assert left.state == HostState(sysctls={key: "128"} if is_kept else {})
+
+
 def test_what_is_no_file_is_not_replaced() -> None:
     there = ObservedHost({"/dev/null": ObservedFile("other")})
     with pytest.raises(AutotuneError, match="/dev/null is neither a file nor a link"):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from autotune.deploy.changes import (
     CurrentHost,
     HostChanges,
@@ -35,6 +37,18 @@ def as_is(state: DesiredState, host: str, **files: bytes) -> CurrentHost:
 def test_nothing_where_all_is_in_place(tmp_path: Path) -> None:
     stock = wanted(tmp_path)
     assert not compute_host_changes("lb1", stock, stock, as_is(stock, "lb1"))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        HostChanges(files=(CONF,)),
+        HostChanges(sysctls={"vm.swappiness": ("60", "10")}),
+        HostChanges(units={NGINX: UnitChange("restart", ("it is not running",))}),
+    ],
+)
+def test_each_kind_of_change_is_a_change(changes: HostChanges) -> None:
+    assert changes
 
 
 def test_each_unit_with_the_parameters_that_ask_for_it(tmp_path: Path) -> None:

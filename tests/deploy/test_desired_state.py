@@ -178,9 +178,20 @@ def test_what_a_change_needs(
     before: dict[str, Any] | None,
     units: dict[str, Action],
 ) -> None:
-    stock = wanted(tmp_path)
+    stock = wanted(tmp_path, web__sysctl__net__ipv4__tcp_fin_timeout=30)
     earlier = None if before is None else changed(stock, **before)
-    assert list_required_actions(stock, host, earlier).get(path, {}) == units
+    assert list_required_actions(stock, host, earlier)[path] == units
+
+
+@pytest.mark.parametrize(
+    ("changing_paths", "checked"), [({CONF}, {"lb.lb1.nginx": (CONF,)}), (set(), {})]
+)
+def test_software_validates_its_changing_files(
+    stock: DesiredState, changing_paths: set[str], checked: dict[str, tuple[str, ...]]
+) -> None:
+    checks = stock.build_checks("lb1", changing_paths)
+    assert {check.instance.name: check.changed_files for check in checks} == checked
+    assert all(check.files[CONF] == stock.hosts["lb1"].files[CONF].content for check in checks)
 
 
 def test_parts_without_a_unit_of_their_own_went_through_what_they_caused(

@@ -31,6 +31,7 @@ from autotune.deploy.host_commands import (
     BACKUP_FILE,
     STATE_DIRECTORY,
     Command,
+    CommandFailed,
     run_commands,
 )
 from autotune.deploy.host_state import FileState, HostPlan, HostState
@@ -39,6 +40,7 @@ from autotune.deploy.managed_hosts import (
     restore_hosts,
     restore_orphaned,
 )
+from autotune.deploy.rollback import roll_back_hosts
 from autotune.deploy.runtime import ConfigurationCheck
 from autotune.deploy.stack import ServiceInstance
 from autotune.errors import AutotuneError
@@ -397,6 +399,19 @@ def test_a_second_deployment_kept_leaves_the_record_of_the_first(
     assert host.read_backup_copy(APPLIED_BACKUP_FILE) is None
 
 
+def test_a_backup_is_not_deleted_if_its_deployment_cannot_be_kept(
+    locked: Locked, tmp_path: Path
+) -> None:
+    host = locked("study")
+    deploy(host, tuned(tmp_path))
+    (tmp_path / "autotune" / "kept.json.new").mkdir()  # so the host cannot write the kept backup
+    with pytest.raises(CommandFailed, match=r"kept\.json"):
+        host.commit()
+    assert host.read_backup_copy(BACKUP_FILE) == host.backup
+    restore_host(host)
+    assert (tmp_path / "conf").read_text() == "original\n"
+
+
 def of_another_machine(here: Host, place: Path) -> ManagedHost:
     """The host, held by a tuner whose studies are elsewhere."""
     store = BackupStore(place / "elsewhere" / "theirs")
@@ -597,6 +612,27 @@ def test_a_host_that_is_not_as_before_is_not_rolled_back(here: Host, tmp_path: P
     assert unit.read_text() == "inactive\n"
 
 
+@pytest.mark.parametrize("refuses", [True, False])
+def test_a_failed_rollback_reports_original_files_that_were_refused(
+    here: Host, tmp_path: Path, refuses: bool
+) -> None:
+    here.name, conf = "here", str(tmp_path / "conf")
+    hosts = ManagedHosts([here], tmp_path / "study", print, SERVICE_MANAGER)
+    hosts.lock()
+    host = hosts["here"]
+    deploy(host, tuned(tmp_path))
+    words = ("sh", "-c", f"! grep {'original' if refuses else 'never'} \"$1\"", "sh", conf)
+    check = BackupCheck(UNIT, words, (conf,), "/nowhere")
+    host.backup = replace(host.backup, checks=(check,))
+    (tmp_path / "units" / UNIT).write_text("broken\n")
+    errors = roll_back_hosts(hosts, {"here": {UNIT: Action.RESTART}}, None, 60.0)
+    assert f"{UNIT} does not start" in errors["here"].message
+    assert ("refuses its original files" in errors["here"].message) == refuses
+    host.backup = replace(host.backup, checks=())
+    (tmp_path / "units" / UNIT).write_text("active\n")
+    hosts.unlock(restored=True)
+
+
 @pytest.mark.long
 def test_interrupted_while_files_are_staged_none_of_them_is_left(
     here: Host, tmp_path: Path
@@ -685,6 +721,18 @@ def test_an_access_list_that_is_lost_is_noticed(
     restore_host(host)
     assert os.getxattr(tmp_path / "conf", "system.posix_acl_access") == access_list
     assert not host.is_changed
+
+
+def test_an_access_list_that_was_restored_is_not_reported(
+    locked: Locked, tmp_path: Path, access_list: bytes
+) -> None:
+    host = locked("study")
+    deploy(host, tuned(tmp_path))
+    (tmp_path / "units" / UNIT).write_text("broken\n")
+    with pytest.raises(AutotuneError, match="does not start") as refused:
+        restore_host(host)
+    assert os.getxattr(tmp_path / "conf", "system.posix_acl_access") == access_list
+    assert "ACL" not in refused.value.message
 
 
 def test_a_file_that_has_other_names_is_refused(locked: Locked, tmp_path: Path) -> None:
