@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import signal
 import socket
 import subprocess
@@ -10,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -91,6 +93,40 @@ def test_an_old_worker_that_still_accepts_is_not_passed_over(
     monkeypatch.setattr(private_servers, "DRAINING_SECONDS", 0.1)
     with held(tmp_path, replaced) as (running, _, _), pytest.raises(ProcessFailed, match="reload"):
         reload_server(running, "HUP", timeout_seconds=1.0)
+
+
+@pytest.mark.parametrize(
+    ("family", "address"),
+    [
+        (socket.AF_INET, ("127.0.0.1", 0)),
+        (socket.AF_INET6, ("::1", 0)),
+        (socket.AF_UNIX, "listening.sock"),
+    ],
+)
+def test_listening_sockets_are_told_from_bound_sockets_by_their_inodes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family: socket.AddressFamily, address: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with socket.socket(family) as listening, socket.socket(family) as bound:
+        try:
+            listening.bind(address)
+            bound.bind("bound.sock" if family is socket.AF_UNIX else address)
+        except OSError:
+            pytest.skip(f"this machine has no address {address}")
+        listening.listen()
+        inodes = private_servers._find_listening_sockets(os.getpid())
+        assert str(os.fstat(listening.fileno()).st_ino) in inodes
+        assert str(os.fstat(bound.fileno()).st_ino) not in inodes
+
+
+@pytest.mark.parametrize(
+    ("uid", "server_uids"), [(0, {0, pwd.getpwnam("www-data").pw_uid}), (1234, {1234})]
+)
+def test_servers_run_under_this_account_or_the_account_for_servers_of_root(
+    monkeypatch: pytest.MonkeyPatch, uid: int, server_uids: set[int]
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
+    assert private_servers._find_server_uids() == server_uids
 
 
 @pytest.mark.stack

@@ -50,6 +50,7 @@ def test_a_run_directory_is_there_for_one_study_and_gone_after_it(study: Path) -
     assert again.stat().st_mode & 0o777 == 0o755
     run_directories.remove_run_directory(study)
     assert not again.exists()
+    assert stop_orphaned(RunDirectory(study, again)) == ()
     assert run_directories.find_run_directory(study) is None
     assert list((find_state_directory() / "runs").iterdir()) == []
 

@@ -1,0 +1,114 @@
+"""One step of a deployment at a time, on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from autotune.deploy.deploy_result import DeployFailed
+from autotune.deploy.deployment import Deployment, EntryProbe
+from autotune.deploy.host_commands import CommandFailed
+from autotune.deploy.host_state import FileState, HostPlan, HostState
+from autotune.deploy.managed_hosts import ManagedHosts
+from autotune.deploy.readiness import RightAnswer
+from autotune.deploy.runtime import ConfigurationCheck
+from autotune.deploy.unit_start import UnitStart
+from autotune.errors import AutotuneError
+from autotune.services.base import Placement, Service
+from autotune.target.model import Data
+from autotune.transports.local import LocalTransport
+from tests.deploy.doubles import Here
+from tests.deploy.test_dataset import FileCache, FileStore, place
+
+PAIRS = 1000
+
+
+class Unfilled(FileCache):
+    """A cache that only clients can fill."""
+
+    name = "unfilled"
+
+    def build_prefill_command(self, placement: Placement, pairs: Any) -> None:
+        return None
+
+
+def build_deployment(
+    hosts: Any, service_manager: object = None, *, body: bytes | None = b"right"
+) -> Deployment:
+    """Return a deployment of nothing, whose stack responds correctly."""
+    target: Any = SimpleNamespace(data=Data(pairs=PAIRS))
+    stack: Any = SimpleNamespace(hosts=(), instances=())
+    runtime: Any = SimpleNamespace(installed=True, service_manager=service_manager)
+    nothing: Any = None
+    probe = EntryProbe(lambda: (200, body or b""), RightAnswer(body))
+    return Deployment(
+        target, nothing, stack, runtime, hosts, "study", probe=probe, loads_data=True
+    )
+
+
+@pytest.mark.parametrize(
+    ("method", "directory", "error_type"),
+    [(("false",), "", DeployFailed), (("true",), "file/", CommandFailed)],
+    ids=["refused by the software", "not written by the host"],
+)
+def test_a_configuration_is_at_fault_only_if_the_software_refuses_it(
+    tmp_path: Path, method: tuple[str, ...], directory: str, error_type: type[AutotuneError]
+) -> None:
+    (tmp_path / "file").touch()
+    path = str(tmp_path / directory / "conf")
+    instance = place(FileCache(), tmp_path)
+    check = ConfigurationCheck(instance, method, {path: b"new\n"}, (path,))
+    desired: Any = SimpleNamespace(
+        hosts={"here": HostState({path: FileState(b"new\n")})}, build_checks=lambda *_: [check]
+    )
+    transport = Here(tmp_path)
+    transport.name = "here"
+    hosts = ManagedHosts([transport], tmp_path / "study", print)
+    hosts.lock()
+    with pytest.raises(AutotuneError) as refused:
+        build_deployment(hosts)._validate_hosts(desired, {"here": HostPlan(files_to_write=(path,))})
+    hosts.unlock(restored=True)
+    assert type(refused.value) is error_type
+    assert not [path for path in tmp_path.rglob("*") if "autotune-new" in path.name]
+
+
+@pytest.mark.parametrize(
+    ("functions", "url"), [(None, ""), ("\nanswers() { true; }\n", "http://10.0.0.2/page")]
+)
+def test_pages_are_requested_as_the_service_manager_does(
+    tmp_path: Path, functions: str | None, url: str
+) -> None:
+    """No server listens, so only the service manager's function finds the page."""
+    manager = SimpleNamespace(shell_functions=functions) if functions else None
+    hosts: Any = ManagedHosts([Here(tmp_path)], tmp_path / "study", print)
+    starts = {"web.service": UnitStart(url="http://10.0.0.2/page")}
+    desired: Any = SimpleNamespace(
+        hosts={"here": HostState(starts=starts)}, instances=(), rendered_files={}
+    )
+    deployment = build_deployment(hosts, manager)
+    deployment._inspect_original_stack(desired)
+    assert deployment._starts["here"]["web.service"].url == url
+
+
+@pytest.mark.parametrize(
+    ("services", "body", "is_filled"),
+    [
+        ((FileStore, FileCache), b"right", True),
+        ((FileStore,), b"right", False),
+        ((FileCache,), b"right", False),
+        ((FileStore, FileCache), None, False),  # the load does not request the data set
+        ((FileStore, FileCache, Unfilled), b"right", False),
+    ],
+)
+def test_caches_are_filled_with_the_pairs_of_a_store(
+    tmp_path: Path, services: tuple[type[Service], ...], body: bytes | None, is_filled: bool
+) -> None:
+    instances = tuple(place(service(), tmp_path) for service in services)
+    desired: Any = SimpleNamespace(instances=instances)
+    hosts: Any = {"here": SimpleNamespace(transport=LocalTransport())}
+    deployment = build_deployment(hosts, body=body)
+    assert deployment._load_data(desired, {"here": HostPlan()}) is is_filled
+    assert (tmp_path / "file_store" / "mark").exists() == (FileStore in services)
