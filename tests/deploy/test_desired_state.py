@@ -18,7 +18,7 @@ from autotune.deploy.stack import StackContext, build_stack
 from autotune.errors import AutotuneError
 from autotune.export.host_setup import build_host_setup
 from autotune.runtimes.systemd import RUNTIME
-from autotune.services.base import Action, Settings
+from autotune.services.base import Action, Endpoint, Settings
 from autotune.services.registry import SHIPPED
 from autotune.space import space as spaces
 from autotune.space.facts import HostFacts
@@ -136,6 +136,14 @@ def test_templates_know_the_distributions_places(
         assert text in content
     for text in lacks:
         assert text not in content
+
+
+def test_only_instances_of_a_tier_with_a_local_cache_use_one(tmp_path: Path) -> None:
+    cached = wanted(tmp_path, ("app: reference", "app: reference, local_cache: true"))
+    endpoints = {(i.placement.tier, i.placement.local_cache) for i in cached.instances}
+    assert endpoints == {
+        ("lb", None), ("web", Endpoint("127.0.0.1", 11_311)), ("cache", None), ("store", None)
+    }  # fmt: skip
 
 
 def test_a_choice_stops_the_units_it_does_not_make(tmp_path: Path) -> None:

@@ -119,14 +119,15 @@ def test_listening_sockets_are_told_from_bound_sockets_by_their_inodes(
         assert str(os.fstat(bound.fileno()).st_ino) not in inodes
 
 
-@pytest.mark.parametrize(
-    ("uid", "server_uids"), [(0, {0, pwd.getpwnam("www-data").pw_uid}), (1234, {1234})]
-)
-def test_servers_run_under_this_account_or_the_account_for_servers_of_root(
-    monkeypatch: pytest.MonkeyPatch, uid: int, server_uids: set[int]
+def test_servers_run_under_this_account_or_as_root_under_another_too(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: uid)
-    assert private_servers._find_server_uids() == server_uids
+    monkeypatch.setattr(os, "geteuid", lambda: 1234)
+    assert private_servers._find_server_uids() == {1234}
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    account = private_servers.find_server_account()
+    assert account is not None
+    assert private_servers._find_server_uids() == {0, pwd.getpwnam(account[0]).pw_uid}
 
 
 @pytest.mark.stack
