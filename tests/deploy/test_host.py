@@ -53,6 +53,27 @@ def test_what_is_there_and_what_is_said_are_one_exchange(
     assert host.observe(wanted) == seen
 
 
+class Rebooted(Here):
+    """This machine, after a reboot if the file `boot_id` exists."""
+
+    def rewritten(self, script: bytes) -> bytes:
+        boot_id = self.place / "boot_id"
+        if boot_id.exists():
+            script = script.replace(b"/proc/sys/kernel/random/boot_id", str(boot_id).encode())
+        return super().rewritten(script)
+
+
+def test_a_reboot_of_a_locked_host_is_an_error(tmp_path: Path) -> None:
+    host = ManagedHost("here", Rebooted(tmp_path), BackupStore(tmp_path / "study"), "study")
+    host.lock.lock()
+    host.assert_locked()
+    (tmp_path / "boot_id").write_text("another boot\n")
+    with pytest.raises(AutotuneError, match="here was rebooted during the trial") as rebooted:
+        host.assert_locked()
+    assert "repeats the trial" in (rebooted.value.hint or "")
+    host.lock.unlock()
+
+
 def test_a_vital_question_that_fails_is_no_answer(host: ManagedHost) -> None:
     with pytest.raises(CommandFailed, match=r"here: .*no such thing"):
         host.observe_and_run(HostState(), [Command(("ls", "/no such thing"), required=True)])

@@ -53,6 +53,12 @@ def test_all_of_them_are_one_exchange() -> None:
     assert here.exchanges == 1
 
 
+def test_no_commands_need_no_exchange() -> None:
+    here = Here(Path("/nowhere"))
+    assert run_commands(here, []) == run_required(here, []) == []
+    assert here.exchanges == 0
+
+
 def test_nothing_is_done_after_a_vital_one_that_fails(tmp_path: Path) -> None:
     commands = [
         Command(("true",), required=True),

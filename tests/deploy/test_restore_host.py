@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 from autotune.deploy import managed_hosts
-from autotune.deploy.backup import BackupCheck, BackupStore, decode_backup
+from autotune.deploy.backup import SYSCTL_FILE, BackupCheck, BackupStore, decode_backup
 from autotune.deploy.deployment import Deployment, EntryProbe
 from autotune.deploy.desired_state import plan_host
 from autotune.deploy.host import ManagedHost, _build_backup_check
@@ -412,6 +412,39 @@ def test_a_backup_is_not_deleted_if_its_deployment_cannot_be_kept(
     assert (tmp_path / "conf").read_text() == "original\n"
 
 
+class KernelHost(Host):
+    """A host whose files of kernel values are in ``place``."""
+
+    def rewritten(self, script: bytes) -> bytes:
+        directory = bytes(Path(SYSCTL_FILE).parent)
+        return super().rewritten(script.replace(directory, bytes(self.place)))
+
+    @property
+    def sysctl_file(self) -> Path:
+        return self.place / Path(SYSCTL_FILE).name
+
+
+def test_kernel_values_that_survive_a_reboot_are_in_a_file_until_the_restore(
+    here: Host, tmp_path: Path
+) -> None:
+    transport = KernelHost(tmp_path)
+    store = BackupStore(tmp_path / "studies" / "study")
+    host = ManagedHost("here", transport, store, "study", SERVICE_MANAGER)
+    host.lock.lock()
+    deploy(host, tuned(tmp_path))
+    backup = host.backup
+    changed = replace(backup.state, sysctls={"kernel.ostype": "another value"})
+    host.backup = replace(backup, state=changed)
+    host.persist_state(tuned(tmp_path))
+    assert "kernel.ostype = Linux\n" in transport.sysctl_file.read_text()
+    assert any(SYSCTL_FILE in note for note in host.notes)
+    unchanged = replace(host.backup.state, sysctls=backup.state.sysctls)
+    host.backup = replace(host.backup, state=unchanged)
+    restore_host(host)
+    assert not transport.sysctl_file.exists()
+    host.lock.unlock()
+
+
 def of_another_machine(here: Host, place: Path) -> ManagedHost:
     """The host, held by a tuner whose studies are elsewhere."""
     store = BackupStore(place / "elsewhere" / "theirs")
@@ -554,6 +587,18 @@ def test_the_copy_of_a_killed_study_goes_with_its_restore(locked: Locked, tmp_pa
     lines = restore_orphaned(host)
     assert "(study study was killed)" in lines[0]
     assert not copy.exists()
+
+
+def test_a_lock_reports_what_it_restores(locked: Locked, here: Host, tmp_path: Path) -> None:
+    killed = locked("study")
+    deploy(killed, tuned(tmp_path))
+    killed.lock.unlock()
+    here.name, notes = "here", list[str]()
+    hosts = ManagedHosts([here], tmp_path / "studies" / "next", notes.append, SERVICE_MANAGER)
+    hosts.lock()
+    hosts.unlock(restored=True)
+    assert (tmp_path / "conf").read_text() == "original\n"
+    assert any("(study study was killed)" in note for note in notes)
 
 
 @pytest.mark.parametrize("name", ["../studies/study", "..", ".", "", "a/b", "gone", "study"])
