@@ -46,9 +46,7 @@ class FileCache(Service):
     name = "file_cache"
     role = Role.CACHE
 
-    def build_prefill_command(
-        self, placement: Placement, pairs: Any
-    ) -> tuple[Argv, bytes] | None:
+    def build_prefill_command(self, placement: Placement, pairs: Any) -> tuple[Argv, bytes] | None:
         lines = "".join(f"{key} {value}\n" for key, value in pairs.items())
         script = 'cat >"$0/keys" && echo stored'
         return ("sh", "-c", script, placement.directory), lines.encode()
@@ -96,7 +94,7 @@ def test_a_store_is_filled_once(tmp_path: Path, is_busy: bool) -> None:
 def test_a_store_that_refuses_pairs_is_an_error_with_its_message(tmp_path: Path) -> None:
     store = place(FileStore(), tmp_path)
     (tmp_path / "file_store" / "keys").mkdir()
-    with pytest.raises(AutotuneError, match="tier file_store refused the data: .*directory"):
+    with pytest.raises(AutotuneError, match=r"tier file_store refused the data: .*directory"):
         dataset.load_dataset(store, Data(pairs=PAIRS), OnceTransport())
     assert not (tmp_path / "file_store" / "mark").exists()
 

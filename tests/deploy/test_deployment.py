@@ -44,9 +44,7 @@ def build_deployment(
     runtime: Any = SimpleNamespace(installed=True, service_manager=service_manager)
     nothing: Any = None
     probe = EntryProbe(lambda: (200, body or b""), RightAnswer(body))
-    return Deployment(
-        target, nothing, stack, runtime, hosts, "study", probe=probe, loads_data=True
-    )
+    return Deployment(target, nothing, stack, runtime, hosts, "study", probe=probe, loads_data=True)
 
 
 @pytest.mark.parametrize(

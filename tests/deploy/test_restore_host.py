@@ -666,7 +666,7 @@ def test_a_failed_rollback_reports_original_files_that_were_refused(
     hosts.lock()
     host = hosts["here"]
     deploy(host, tuned(tmp_path))
-    words = ("sh", "-c", f"! grep {'original' if refuses else 'never'} \"$1\"", "sh", conf)
+    words = ("sh", "-c", f'! grep {"original" if refuses else "never"} "$1"', "sh", conf)
     check = BackupCheck(UNIT, words, (conf,), "/nowhere")
     host.backup = replace(host.backup, checks=(check,))
     (tmp_path / "units" / UNIT).write_text("broken\n")

@@ -217,6 +217,33 @@ def test_a_bed_that_fails_is_set_aside_and_its_trial_repeated_once(tmp_path: Pat
     assert set(state.verdict.beds) <= {"a", "c"}
 
 
+class Noting(Silent):
+    """Keeps the notes."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def test_a_bed_is_removed_with_a_note_and_only_beds_of_a_study_resume_it(tmp_path: Path) -> None:
+    environment = multi_bed.prepare(target(tmp_path), ("a", "b"))
+    for bed in ("a", "b"):
+        environment = failing(environment, bed, 1, AutotuneError(f"{bed}1 cannot be reached"))
+    directory, progress = tmp_path / "study", Noting()
+    with pytest.raises(AutotuneError, match="no test bed is usable"):
+        start.start_study(environment, directory, progress)
+    for bed in ("a", "b"):
+        assert f"bed {bed}: removed from the study: {bed}1 cannot be reached" in progress.notes
+    with pytest.raises(AutotuneError, match="bed c is not a bed of study") as refused:
+        start.prepare_unfinished(directory, "a,c")
+    assert refused.value.hint == "its beds: a, b"
+    resumed = start.prepare_unfinished(directory, "b")
+    assert isinstance(resumed, multi_bed.MultiBedEnvironment)
+    assert list(resumed.environments) == ["b"]
+
+
 @pytest.mark.long
 def test_without_a_bed_left_a_study_stops_and_can_be_resumed(tmp_path: Path) -> None:
     environment = multi_bed.prepare(target(tmp_path), ("a", "b"))

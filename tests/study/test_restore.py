@@ -149,6 +149,18 @@ def test_a_study_with_another_name_than_its_target_is_restored_with_it(killed: K
     assert "blackfriday: load1: restored 1 file," in output
 
 
+def test_a_target_with_a_single_tier_is_restored(killed: Killed) -> None:
+    target = TARGET.replace("  cache: {hosts: cache1, service: memcached}\n", "").replace(
+        ", service: nginx+php-fpm, app: reference, uses: [cache]", ", service: nginx"
+    )
+    (killed.study / "target.yaml").write_text(target)
+    BackupStore(killed.study).remove("cache1")
+    seal(killed)
+    code, output = killed.autotune_restore("lab")
+    assert code == 0, output
+    assert killed.restored == {"load1", "web1"}
+
+
 def test_a_host_that_the_target_has_lost_stops_no_other(killed: Killed) -> None:
     BackupStore(killed.study).write(
         HostBackup("web9", "lab", HostState(sysctls={"net.core.somaxconn": "1"}))
@@ -275,7 +287,9 @@ def test_a_study_of_somebody_else_restores_nothing(
     killed: Killed, named: str, foreign: str
 ) -> None:
     make, why = FOREIGN[foreign]
+    assert ownership.is_own_study(killed.study)
     make(killed)
+    assert not ownership.is_own_study(killed.study)
     code, output = killed.autotune_restore(what(killed)[named])
     assert code != 0
     assert why in output

@@ -1,22 +1,27 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from autotune.environments.preparation import prepare
 from autotune.errors import AutotuneError
+from autotune.estimate import InstanceCapacity
 from autotune.measure import Reading
+from autotune.measure.benchmark import BenchmarkValue
 from autotune.monitor.activity import HostUsage
 from autotune.report.page_summary import list_provenance
 from autotune.report.status import build_status
 from autotune.report.studies import open_study
 from autotune.report.view import build_study_view
+from autotune.space.space import Candidate
 from autotune.study import start
-from autotune.study.reading_records import RecordedReading, record_reading
+from autotune.study.reading_records import RecordedReading, encode_command_call, record_reading
 from autotune.study.record_codec import decode, encode
-from autotune.study.study_store import JournalTail
+from autotune.study.study_state import Phase
+from autotune.study.study_store import JournalTail, StudyStore, load_state
 from autotune.target.read_target import read_target
 from tests.modelled import noisy
 from tests.sweep.modelled import Silent
@@ -34,6 +39,23 @@ def test_a_reading_survives_its_record() -> None:
     again = decode(RecordedReading, json.loads(json.dumps(encode(record))))
     assert again == record
     assert again.reading == reading
+
+
+def test_the_seconds_of_a_command_call_are_recorded_in_milliseconds() -> None:
+    call = encode_command_call(3, "2026-03-02T09:00:00", 1.23456, BenchmarkValue(9.0))
+    assert (call["seconds"], call["value"]) == (1.235, 9.0)
+
+
+def test_trials_are_numbered_in_order_and_keep_their_capacities(tmp_path: Path) -> None:
+    capacities = {"web.web1.nginx": InstanceCapacity(7.5, 0.1, ("web", "store"))}
+    with closing(StudyStore(tmp_path)) as store:
+        trials = [store.begin_trial(Phase.BASELINE, Candidate({})) for _ in range(3)]
+        store.record_capacities(trials[0], {})
+        store.record_capacities(trials[1], capacities)
+    assert [trial.number for trial in trials] == [0, 1, 2]
+    state = load_state(tmp_path)
+    assert [trial.number for trial in state.trials] == [0, 1, 2]
+    assert state.capacities == {1: capacities}
 
 
 def test_fields_with_a_default_may_be_missing() -> None:
@@ -54,6 +76,8 @@ def test_a_resumed_study_is_reported_with_its_current_budget(tmp_path: Path) -> 
     assert (view.target.budget.trials, view.target.budget.time) == (3, 600.0)
     assert build_status(view)["trials"]["budget"] == 3
     assert "3 of 3 configurations" in " ".join(text for _, text in list_provenance(view))
+    modes = {path.name: path.stat().st_mode & 0o777 for path in directory.iterdir()}
+    assert {modes[name] for name in ("lock", "seal", "events.jsonl", "study.db")} == {0o600}
 
 
 def test_a_study_is_followed_record_by_record(tmp_path: Path) -> None:
