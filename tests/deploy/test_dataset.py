@@ -58,9 +58,10 @@ class OnceTransport(LocalTransport):
     def __init__(self) -> None:
         self.succeeded: list[Argv] = []
 
-    def run(self, argv: Argv, **options: Any) -> CommandResult:
+    def run(self, *arguments: Any, **options: Any) -> CommandResult:
+        argv = arguments[0]
         assert argv not in self.succeeded
-        command_result = super().run(argv, **options)
+        command_result = super().run(*arguments, **options)
         if command_result.ok:
             self.succeeded.append(argv)
         return command_result

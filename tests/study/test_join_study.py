@@ -17,9 +17,9 @@ STUDY_TARGET = noisy(f"budget: {{trials: 8, time: 30m}}\nbeds:\n{BEDS}")
 FIRST_RECORD = {"event": "study", "started": "now", "shared": True}
 
 
-def adapt(directory: Path, *change: str) -> TargetFile:
+def adapt(directory: Path, old: str, new: str) -> TargetFile:
     """Return the worker's target, changed and adapted to the study."""
-    text = STUDY_TARGET.replace(*change)
+    text = STUDY_TARGET.replace(old, new)
     assert text != STUDY_TARGET
     (directory / "worker.yaml").write_text(text)
     study = SharedStudy(1, "shop", STUDY_TARGET, FIRST_RECORD)
