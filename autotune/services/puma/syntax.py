@@ -29,7 +29,7 @@ _KEYWORD_PATTERN = re.compile(
     r"""(?P<bracket>[(\[{)\]}])|."""
 )
 # Most lines open and close no block, and this pattern is much faster than tokens.
-_POSSIBLE_BLOCK_PATTERN = re.compile(rf"[(\[{{)\]}}]|\b(?:{_BLOCK_WORDS})\b")
+_BLOCK_MARK_PATTERN = re.compile(rf"[(\[{{)\]}}]|\b(?:{_BLOCK_WORDS})\b")
 _CLOSING_BRACKETS = {")": "(", "]": "[", "}": "{"}
 _ENDLESS_METHOD_PATTERN = re.compile(r"\s*def\s++[\w.]++[?!]?\s*+(?:\([^)]*+\)\s*+)?+=(?![=~])")
 _LOOP_WORDS = ("while", "until", "for")
@@ -103,11 +103,9 @@ class _BlockStack:
 
     def read_line(self, code: str, start: int, first_word: str) -> None:
         """Update the stack of open blocks for one statement, which may open and close blocks."""
-        if not _POSSIBLE_BLOCK_PATTERN.search(code):
-            return
         endless_match = _ENDLESS_METHOD_PATTERN.match(code)
         open_loops, is_start = 0, True
-        for token in _KEYWORD_PATTERN.finditer(code):
+        for token in _KEYWORD_PATTERN.finditer(code) if _BLOCK_MARK_PATTERN.search(code) else ():
             word, bracket_text = token["word"], token["bracket"]
             if bracket_text in _CLOSING_BRACKETS:
                 self._close_block(_CLOSING_BRACKETS[bracket_text], start + token.start())
@@ -161,10 +159,7 @@ def _list_statements(file_text: str) -> Iterator[tuple[str, int]]:
 def _split_statements(code_line: str) -> Iterator[str]:
     """Yield the statements in a line, which are separated by semicolons outside of quotes."""
     start_position = 0
-    if ";" not in code_line:
-        yield code_line
-        return
-    for token in _TOKEN_PATTERN.finditer(code_line):
+    for token in _TOKEN_PATTERN.finditer(code_line) if ";" in code_line else ():
         if token[0] == ";":
             yield code_line[start_position : token.start()]
             start_position = token.end()
