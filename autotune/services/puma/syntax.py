@@ -32,7 +32,6 @@ _KEYWORD_PATTERN = re.compile(
 _BLOCK_MARK_PATTERN = re.compile(rf"[(\[{{)\]}}]|\b(?:{_BLOCK_WORDS})\b")
 _CLOSING_BRACKETS = {")": "(", "]": "[", "}": "{"}
 _ENDLESS_METHOD_PATTERN = re.compile(r"\s*def\s++[\w.]++[?!]?\s*+(?:\([^)]*+\)\s*+)?+=(?![=~])")
-_LOOP_WORDS = ("while", "until", "for")
 _HEREDOC_PATTERN = re.compile(r"""<<[~-]?(["'`]?)(?P<mark>[A-Z_]\w*)\1""")
 # Calls in the configuration whose effect only Ruby can determine.
 _OPAQUE_PATTERN = re.compile(
@@ -77,9 +76,12 @@ def parse_directives(file_text: str, *, strict: bool = True) -> tuple[Directive,
         enclosing_blocks = block_stack.enclosing_blocks
         if change_match := _OPERATOR_ASSIGNMENT_PATTERN.match(code):
             # An operator such as `+=` assigns a second value, so the variable's value is uncertain.
-            name = Word(f"{change_match['name']}=", code_start + change_match.start("name"))
             directives.append(
-                Directive(name, (Word("", code_start + change_match.end()),), enclosing_blocks)
+                Directive(
+                    Word(f"{change_match['name']}=", code_start + change_match.start("name")),
+                    (Word("", code_start + change_match.end()),),
+                    enclosing_blocks,
+                )
             )
         elif statement_match := _STATEMENT_PATTERN.fullmatch(code):
             directives += _parse_statement(statement_match, code_start, enclosing_blocks)
@@ -117,7 +119,7 @@ class _BlockStack:
                 open_loops -= 1  # the `do` of a loop does not open another block
             elif word == "do" or (word and is_start and not (word == "def" and endless_match)):
                 self._open.append(("end", first_word, start))
-                open_loops += word in _LOOP_WORDS
+                open_loops += word in ("while", "until", "for")
             if word or not token[0].isspace():
                 # At the start of an expression, a keyword opens a block. Elsewhere, the keyword is a
                 # condition.
