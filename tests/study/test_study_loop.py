@@ -23,6 +23,7 @@ from autotune.environments.peak import Peak
 from autotune.optimize.ranking import PosteriorPeaks
 from autotune.optimize.searcher import Searcher, Suggestion
 from autotune.optimize.storage import open_sqlite
+from autotune.services.base import Settings
 from autotune.space.space import SearchSpace
 from autotune.study import journal
 from autotune.study.bed_barrier import BedBarrier
@@ -329,7 +330,7 @@ def build_searched_study(space: SearchSpace) -> State:
     """A study whose peaks depend only on ``t.s.a``. Trial 12 is the winner."""
     draws = Random("searched study")
     searched = [{name: draws.randint(1, 9) for name in space.baseline} for _ in range(11)]
-    configurations = [space.baseline, *searched, dict.fromkeys(space.baseline, 9)]
+    configurations: list[Settings] = [space.baseline, *searched, dict.fromkeys(space.baseline, 9)]
     peaks = [400.0 + 100.0 * float(settings["t.s.a"]) for settings in configurations]
     trials = [
         Trial(
@@ -365,6 +366,7 @@ def test_blocks_of_changes_without_an_effect_are_noted_once(tmp_path: Path) -> N
                 peak=state.trials[12].peak,
             )
             context.store.state = replace(state, trials=(*state.trials, block))
+    assert state.simplification is not None
     assert state.simplification.accepted is not None
     assert [note.partition(" no effect")[0] for note in noted.notes] == [
         "The model expects",
