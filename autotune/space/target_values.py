@@ -41,7 +41,7 @@ def parse_value(file: TargetFile, dimension: Dimension, location: Location, text
 def _suggest_number(dimension: Dimension, text: Scalar) -> str:
     """Return the hint for a value that is not a number of this parameter."""
     number = correct_number(text, "")
-    if number is not None:
+    if number is not None and "," not in str(text):
         return "omit the quotes" if number == text else f"write {number}"
     return f"write a number, such as {dimension.baseline}{dimension.parameter.unit}"
 
