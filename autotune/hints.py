@@ -12,6 +12,13 @@ LOAD_COMMANDS = frozenset({"run", "resume", "worker", "measure", "sweep"})
 """Commands that send load to the stack of a target."""
 _TARGET_COMMANDS = LOAD_COMMANDS - {"resume"} | {"check", "plan", "params", "apply", "restore"}
 _STUDY_COMMANDS = frozenset({"status", "report", "diff", "export", "explain", "resume", "restore"})
+# Keys of a target that users write as options, by section
+_TARGET_KEYS = {
+    "load": ("generator", "path", "url", "vip", "method", "headers", "body", "insecure", "uris"),
+    "slo": ("p50", "p90", "p95", "errors"),
+    "search": ("sampler", "seed"),
+}
+_SECTIONS = {key: section for section, keys in _TARGET_KEYS.items() for key in keys}
 _READING_COMMANDS = frozenset({"check", "plan", "params", "status", "report", "diff", "schema"})
 _PREVIEW_HINTS = {
     "apply": "without --yes, `autotune apply` shows the changes and asks",
@@ -210,7 +217,7 @@ def find_extra_argument_hint(
     if command == "init":
         return "`--example NAME` copies an example; `--from HOST,HOST` reads running hosts"
     accepted_names = ", ".join(argument_names) or "no argument"
-    advice = "quote a name that contains spaces"
+    advice = f"omit {argument}, or quote a name that contains spaces"
     if is_path and argument_names:
         advice = f"repeat the command for each {argument_names[0]}"
     return f"`autotune {command}` takes only {accepted_names}; {advice}"
@@ -316,6 +323,8 @@ def _list_option_hints(command: str, option: str, long_name: str) -> dict[str, s
         hints["target"] = (
             f"pass the target file as an argument, not as an option: `autotune {command} TARGET`"
         )
+        if long_name in _SECTIONS:
+            hints[long_name] = f"`{_SECTIONS[long_name]}: {{{long_name}: …}}` in the target"
         if option in _TARGET_OPTIONS:
             hints[long_name] = hints["target"]
     if command in _STUDY_COMMANDS:

@@ -106,7 +106,7 @@ def check_new_directory(parameter: typer.CallbackParam, path: Path) -> Path:
     if path.is_dir() and any(path.iterdir()):
         raise UsageError(
             f"{option} {path}: the directory is not empty",
-            hint="use an empty or new directory, such as `--out winner`",
+            hint=f"use an empty or new directory, such as `{option} {shlex.quote(path.name)}-2`",
         )
     if path.exists() and not path.is_dir():
         raise UsageError(
