@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import os
 import re
@@ -11,7 +12,7 @@ import sys
 import tempfile
 import textwrap
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from typer import Abort, Exit
@@ -25,14 +26,18 @@ from autotune.hints import (
     find_command_hint,
     find_extra_argument_hint,
     find_missing_parameter_hint,
+    find_near_option_hint,
     find_option_hint,
     find_other_command_hint,
+    find_separate_value_hint,
     find_single_hyphen_hint,
     is_fallback,
 )
 from autotune.standard_streams import OutputError, discard_output
+from autotune.study_argument import STUDIES_DIRECTORY
 from autotune.terminal import echo
 
+ARGUMENTS_KEY = "autotune.arguments"  # of a command, in the metadata of its context
 # System errors that autotune cannot resolve, each with a hint for the user.
 SYSTEM_ERROR_HINTS: dict[int, str | None] = {
     errno.EACCES: "name another path, or use an account with access to it",
@@ -167,11 +172,8 @@ def _find_usage_hint(error: TyperException) -> str | None:
     if command_match := re.search("No such command '(.*?)'", str(error)):
         return _find_command_hint(error, command_match[1], command)
     if "No such option" in str(error) and option:
-        has_near_option = any(
-            name.startswith(option) for name in getattr(error, "possibilities", None) or ()
-        )
         hint = _find_option_hint(option, command, context)
-        if has_near_option or not is_fallback(hint):
+        if not is_fallback(hint):
             return hint
         return _find_other_command_hint(option, command, context) or hint
     if extra_match := re.search(r"unexpected extra argument.*? \((\S+)", error.format_message()):
@@ -181,9 +183,19 @@ def _find_usage_hint(error: TyperException) -> str | None:
 
 def _find_option_hint(option: str, command: str, context: Any) -> str:
     options = _list_options(context.command) if context else frozenset()
-    if hint := find_single_hyphen_hint(sys.argv[1:], options):
+    words = context.meta.get(ARGUMENTS_KEY, ()) if context else sys.argv[1:]
+    if hint := find_single_hyphen_hint(words, options):
         return hint
-    return find_option_hint(option, command)
+    hint = find_option_hint(option, command)
+    if context is None or not is_fallback(hint):
+        return hint
+    if near_hint := find_near_option_hint(option, options):
+        return near_hint
+    argument_names = {p.metavar for p in context.command.params if p.param_type_name == "argument"}
+    name = option.lstrip("-").upper()
+    if len(name) > 1 and name in argument_names:
+        return f"pass it as an argument, not as an option: `autotune {command} {name}`"
+    return hint
 
 
 def _find_other_command_hint(option: str, command: str, context: Any) -> str | None:
@@ -200,14 +212,45 @@ def _list_options(command: Any) -> frozenset[str]:
 
 def _find_extra_argument_hint(argument: str, command: str, context: Any) -> str:
     parameters = context.command.params
-    for parameter in parameters:
-        assignments = context.params.get(parameter.name)
-        if (parameter.metavar or "").partition("=")[1] and isinstance(assignments, list | tuple):
-            for assignment in assignments:
-                if "=" not in assignment:
-                    return find_assignment_hint(parameter.opts[0], assignment, argument)
+    if hint := _find_split_value_hint(argument, context):
+        return hint
     argument_names = [p.metavar for p in parameters if p.param_type_name == "argument"]
-    return find_extra_argument_hint(argument, command, argument_names)
+    studies = context.params.get("studies") or STUDIES_DIRECTORY
+    # `Path.exists` raises OSError for a name that is too long.
+    is_path = any(os.path.exists(path) for path in (argument, studies / argument))  # noqa: PTH110
+    return find_extra_argument_hint(argument, command, argument_names, is_path=is_path)
+
+
+def _find_split_value_hint(argument: str, context: Any) -> str | None:
+    """Return the hint for an argument that a space separates from the value of an option, or
+    ``None``.
+    """
+    words = context.meta.get(ARGUMENTS_KEY, ())
+    for parameter in context.command.params:
+        given_value = context.params.get(parameter.name)
+        values = [given_value] if isinstance(given_value, str) else given_value
+        is_option, metavar = parameter.param_type_name == "option", parameter.metavar or ""
+        if not (is_option and values and isinstance(values, list | tuple)):
+            continue
+        option, last_value = parameter.opts[0], str(values[-1])
+        is_assignment = "=" in metavar
+        for value in values if is_assignment else ():
+            if "=" not in value or value.endswith("="):
+                typed_value = argument.lstrip("=") or _find_next_word(words, argument)
+                return find_assignment_hint(option, value, typed_value)
+        if (last_value, argument) not in itertools.pairwise(words):
+            continue
+        if last_value.endswith((",", ";")) or metavar.endswith(",…"):
+            return find_separate_value_hint(option, [last_value], argument, ",")
+        if parameter.multiple and not is_assignment:
+            return find_separate_value_hint(option, [last_value], argument, "")
+    return None
+
+
+def _find_next_word(words: Sequence[str], word: str) -> str:
+    """Return the word after ``word``, or `VALUE` if it is the last one."""
+    following_words = (after for before, after in itertools.pairwise(words) if before == word)
+    return next(following_words, "VALUE")
 
 
 def _find_command_hint(error: TyperException, name: str, group: str) -> str | None:
@@ -221,6 +264,8 @@ def _find_command_hint(error: TyperException, name: str, group: str) -> str | No
         return hint
     if suggestion_start >= 0:
         return None
+    if name.lower() in getattr(error.ctx.command, "commands", ()):  # type: ignore[attr-defined]
+        return f"did you mean {name.lower()!r}?"
     return f"`{' '.join(filter(None, ('autotune', group)))} --help` lists the commands"
 
 

@@ -158,7 +158,7 @@ def type_in(command: str, directory: Path, programs: Path) -> str:
         )
     if command.startswith("autotune run targets/paper.yaml"):
         command += " --exit-code"  # 4 without the proven gain that README promises of the model
-    if re.match(r"autotune (run|explain) ", command) and "--yes" not in command:
+    if re.match(r"autotune (run|explain .*--measure)", command) and "--yes" not in command:
         command += " --yes"  # nobody is there to be asked
     done = subprocess.run(
         ["sh", "-c", command], cwd=directory, capture_output=True, text=True, timeout=1200, check=False,

@@ -13,6 +13,7 @@ from autotune.cli import completion
 from autotune.cli.options import (
     DEFAULT_PROGRESS,
     DEFAULT_STUDIES_DIRECTORY,
+    ExistingStudiesOption,
     JsonOption,
     ProgressOptions,
     StorageUrlOption,
@@ -32,6 +33,7 @@ from autotune.cli.session import (
     reject_sweep,
 )
 from autotune.errors import UsageError
+from autotune.exit_handling import print_mistake
 from autotune.target.messages import format_count
 from autotune.terminal import echo
 
@@ -92,7 +94,7 @@ def export(
     of_a_model: ModelOption = False,
     json_: JsonOption = False,
     storage: StorageUrlOption = None,
-    studies: StudiesOption = DEFAULT_STUDIES_DIRECTORY,
+    studies: ExistingStudiesOption = DEFAULT_STUDIES_DIRECTORY,
 ) -> None:
     """Export the winning configuration, with instructions to apply and roll back."""
     from autotune.export.writer import find_minimal_trial, write_export
@@ -115,12 +117,20 @@ def export(
                 include_unchanged=everything,
                 allow_simulated=of_a_model,
             )
+    if of_a_model and not exported_study.target.simulated:
+        _warn_of_model_option(directory.name)
     files = [str(out / path) for path in paths]
     if json_:
         print_json({"schema": 1, "study": directory.name, "format": format_, "files": files})
         return
     for printed_path in files:
         echo(printed_path)
+
+
+def _warn_of_model_option(study_name: str) -> None:
+    """Print a warning that `--of-a-model` had no effect."""
+    message = f"--of-a-model has no effect: study {study_name} measured no model"
+    print_mistake(UsageError(message, hint="omit --of-a-model"), "warning: ")
 
 
 def _check_selection(trial: str | None, *, minimal: bool) -> None:
@@ -223,7 +233,7 @@ def restore(
         ),
     ],
     json_: JsonOption = False,
-    studies: StudiesOption = DEFAULT_STUDIES_DIRECTORY,
+    studies: ExistingStudiesOption = DEFAULT_STUDIES_DIRECTORY,
 ) -> None:
     """Restore hosts after `apply`, `--keep` or a crash, and stop private servers."""
     from autotune.study.directory import TARGET_SUFFIXES, find_study

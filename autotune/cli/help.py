@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
+import os
 import re
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand, TyperGroup, TyperOption
 from typer.exceptions import TyperException
 
 from autotune import errors
 from autotune.errors import UsageError
+from autotune.exit_handling import ARGUMENTS_KEY, print_mistake
 
 if TYPE_CHECKING:
-    from typer._click.core import Context
+    from typer._click.core import Context, Parameter
     from typer._click.formatting import HelpFormatter
 
 TYPE_PATTERN = re.compile(r" <[^>]*>$")
+QUOTES_PATTERN = re.compile("[“”„‟«»‘’]")
+QUOTED_PATTERN = re.compile("(?:^|=)[“”„‟«»‘’]")
 RANGE_PATTERN = re.compile(r"(\d+)<=x<=(\d+)")
 MINIMUM_PATTERN = re.compile(r"x>=(\d+)")
+BENCHMARK_VARIABLES = ("AUTOTUNE_STUDY", "AUTOTUNE_TRIAL")  # set for benchmark commands
 COMMAND_GROUPS: Mapping[str, tuple[str, ...]] = {
     "Set up": ("init", "check", "params", "workload", "lab"),
     "Tune": ("plan", "run", "worker", "resume", "measure", "sweep"),
@@ -69,22 +75,42 @@ class CommandWithExamples(TyperCommand):
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
         """Parse the arguments. Raises UsageError for an empty one, which could select a default."""
+        ctx.meta[ARGUMENTS_KEY] = tuple(args)
         if not ctx.resilient_parsing and not ctx.ignore_unknown_options:
+            options = [p for p in self.get_params(ctx) if p.param_type_name == "option"]
             value_options = {
-                option
-                for parameter in self.get_params(ctx)
-                if parameter.param_type_name == "option"
-                and not getattr(parameter, "is_flag", False)
-                for option in parameter.opts
+                name: option
+                for option in options
+                if not getattr(option, "is_flag", False)
+                for name in option.opts
             }
+            option_names = {name for option in options for name in option.opts}
             _reject_empty_arguments(args, value_options)
+            _reject_misplaced_values(args, value_options, option_names)
+            _warn_of_variables(option_names, os.environ)
         try:
+            if not ctx.resilient_parsing:
+                _reject_repeated_options(self.list_option_values(ctx, args))
             return super().parse_args(ctx, args)
         except TyperException as error:
             # Typer omits it if an option is given without its value
             if getattr(error, "ctx", ctx) is None:
                 error.ctx = ctx  # type: ignore[attr-defined]
             raise
+
+    def list_option_values(
+        self, ctx: Context, args: list[str]
+    ) -> list[tuple[Parameter, list[str]]]:
+        """Return the options that take one value, each with all its values in ``args``."""
+        parser, parameters = self.make_parser(ctx), []
+        for parameter in self.get_params(ctx):
+            if isinstance(parameter, TyperOption) and not (parameter.is_flag or parameter.multiple):
+                repeatable_parameter = copy.copy(parameter)
+                repeatable_parameter.multiple = True
+                repeatable_parameter.add_to_parser(parser, ctx)
+                parameters.append(parameter)
+        values_by_name, _, _ = parser.parse_args(list(args))
+        return [(parameter, values_by_name.get(parameter.name, [])) for parameter in parameters]
 
     def collect_usage_pieces(self, ctx: Context) -> list[str]:
         """Return the usage line without braces around required arguments."""
@@ -142,7 +168,72 @@ def _reject_empty_arguments(arguments: Sequence[str], value_options: Container[s
             subject = f"the value of {argument[:-1]} is empty"
         else:
             continue
-        raise UsageError(subject, hint="give a value; an unset shell variable may be the cause")
+        raise UsageError(
+            subject,
+            hint="give a value, without a space before it; an unset shell variable may be the cause",
+        )
+
+
+def _reject_misplaced_values(
+    arguments: Sequence[str], value_options: Mapping[str, Parameter], option_names: Container[str]
+) -> None:
+    """Raise UsageError for a value that is another option, starts after ` = `, or is in the quotes of
+    a web page.
+    """
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    for previous, argument in itertools.pairwise(("", *arguments[:end])):
+        parameter = value_options.get(previous)
+        metavar = (parameter.metavar if parameter else None) or "VALUE"
+        if parameter is not None and argument.partition("=")[0] in option_names:
+            raise UsageError(
+                f"the value of {previous} is missing: {argument} is another option",
+                hint=f"write `{previous} {metavar}`, or omit {previous}",
+            )
+        if parameter is not None and argument.startswith("=") and "=" not in metavar:
+            raise UsageError(
+                f"{previous}: a space before `=`",
+                hint=f"write `{previous}={metavar}`, without spaces",
+            )
+        if (
+            QUOTED_PATTERN.search(argument) and "://" not in argument
+        ):  # a URL may contain a password
+            raise UsageError(
+                f"{argument}: typographic quotes are part of this argument",
+                hint=f"write {QUOTES_PATTERN.sub('', argument)}, or use plain quotes",
+            )
+
+
+def _warn_of_variables(option_names: Iterable[str], environment: Mapping[str, str]) -> None:
+    """Print a warning for each environment variable with the name of an option, which has no effect."""
+    for option in sorted(option_names):
+        variable = f"AUTOTUNE_{option.lstrip('-').replace('-', '_').upper()}"
+        if variable in environment and variable not in BENCHMARK_VARIABLES:
+            print_mistake(
+                UsageError(
+                    f"{variable} has no effect: autotune has no variable for this option",
+                    hint=f"use {option}, and unset {variable}",
+                ),
+                "warning: ",
+            )
+
+
+def _reject_repeated_options(option_values: Iterable[tuple[Parameter, Sequence[str]]]) -> None:
+    """Raise UsageError for an option with two values, because only the last one would count."""
+    for parameter, values in option_values:
+        distinct_values = list(dict.fromkeys(values))
+        if len(distinct_values) < 2:
+            continue
+        option = parameter.opts[0]
+        # A URL may contain a password.
+        words = "two values" if "://" in "".join(values) else " and ".join(distinct_values)
+        if (parameter.metavar or "").endswith(",…"):
+            raise UsageError(
+                f"{option} is given more than once: {words}",
+                hint=f"separate the values with commas: `{option} {','.join(distinct_values)}`",
+            )
+        raise UsageError(
+            f"{option} is given more than once: {words}", hint=f"give {option} only once"
+        )
 
 
 def _format_ranges(help_text: str) -> str:

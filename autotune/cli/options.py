@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from autotune.cli import completion
-from autotune.cli.output_files import check_log_file, check_metrics_file, check_studies_directory
+from autotune.cli.output_files import (
+    check_existing_studies,
+    check_log_file,
+    check_metrics_file,
+    check_studies_directory,
+)
 from autotune.errors import UsageError
 from autotune.study_argument import STUDIES_DIRECTORY
 
@@ -52,6 +57,15 @@ StudiesOption = Annotated[
         metavar="DIR",
         help="Directory of the studies.",
         callback=check_studies_directory,
+    ),
+]
+ExistingStudiesOption = Annotated[
+    Path,
+    typer.Option(
+        "--studies",
+        metavar="DIR",
+        help="Directory of the studies.",
+        callback=check_existing_studies,
     ),
 ]
 JsonOption = Annotated[

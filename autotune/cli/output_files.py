@@ -17,11 +17,25 @@ import typer
 from autotune import foreign_files
 from autotune.errors import UsageError
 from autotune.study_argument import EVENTS_FILE, STUDIES_DIRECTORY
+from autotune.target.path_hints import describe_directory
 
 TARGETS_DIRECTORY = Path("targets")  # the default directory of `init`, which creates it
 PAGE_STARTS = (b"<!doctype html",)
 METRICS_STARTS = (b"# help", b"# type")  # in lower case
 MAX_START_BYTES = 256
+PAGE_SUFFIXES, LOG_SUFFIXES = (".html", ".htm", ".xhtml"), (".log", ".txt", ".out")
+METRICS_SUFFIXES, YAML_SUFFIXES = (".prom", ".txt", ".metrics"), (".yaml", ".yml")
+# Suffixes that name the format of a file. Other parts of a name, such as a date, are not checked.
+FORMAT_SUFFIXES = frozenset(
+    (
+        *PAGE_SUFFIXES,
+        *LOG_SUFFIXES,
+        *METRICS_SUFFIXES,
+        *YAML_SUFFIXES,
+        *(".json", ".jsonl", ".csv", ".tsv", ".md", ".pdf", ".png", ".svg", ".xml", ".zip", ".gz"),
+        *(".tgz", ".tar", ".xz", ".bz2", ".patch", ".diff", ".sh", ".py", ".js", ".conf", ".toml"),
+    )
+)
 DEVICES_DIRECTORY = Path("/dev")  # a file that replaces /dev/stdout would break other programs
 PathCheck = Callable[[Any, Any], Path | None]
 
@@ -33,11 +47,12 @@ def check_log_file(parameter: typer.CallbackParam, path: Path | None) -> Path | 
     if path is not None:
         option = parameter.opts[0]
         _check_file(option, path)
-        if path.suffix in (".yaml", ".yml", ".html", ".json") and path.exists():
+        if path.suffix.lower() in FORMAT_SUFFIXES - {*LOG_SUFFIXES} and path.exists():
             raise UsageError(
                 f"{option} {path}: the file exists and is not a log",
                 hint=f"name another file: {option} FILE",
             )
+        _check_suffix(option, path, LOG_SUFFIXES, "a text log")
     return path
 
 
@@ -45,6 +60,7 @@ def check_page_file(parameter: typer.CallbackParam, path: Path | None) -> Path |
     """Return the path of an HTML page to write. Raises UsageError, also for a file of another kind."""
     if path is not None:
         _check_replaced_file(parameter.opts[0], path, PAGE_STARTS, "an HTML page")
+        _check_suffix(parameter.opts[0], path, PAGE_SUFFIXES, "an HTML page")
     return path
 
 
@@ -54,6 +70,7 @@ def check_metrics_file(parameter: typer.CallbackParam, path: Path | None) -> Pat
     """
     if path is not None:
         _check_replaced_file(parameter.opts[0], path, METRICS_STARTS, "a file of metrics")
+        _check_suffix(parameter.opts[0], path, METRICS_SUFFIXES, "a file of metrics")
     return path
 
 
@@ -66,6 +83,7 @@ def check_new_file(parameter: typer.CallbackParam, path: Path | None) -> Path | 
             raise UsageError(
                 f"{option} {path}: already exists", hint=f"name another file: {option} FILE"
             )
+        _check_suffix(option, path, (*YAML_SUFFIXES, ".txt"), "a YAML file")
     return path
 
 
@@ -80,15 +98,25 @@ def check_new_directory(parameter: typer.CallbackParam, path: Path) -> Path:
     """Return the path of a new or empty directory. Raises UsageError."""
     option = parameter.opts[0]
     _check_parent(option, path)
+    if str(path) == "-":
+        raise UsageError(
+            f"{option} -: standard output is not supported",
+            hint="name a new directory, such as `--out winner`",
+        )
     if path.is_dir() and any(path.iterdir()):
         raise UsageError(
             f"{option} {path}: the directory is not empty",
-            hint="use an empty or new directory, such as `--out winner`",
+            hint=f"use an empty or new directory, such as `{option} {shlex.quote(path.name)}-2`",
         )
     if path.exists() and not path.is_dir():
         raise UsageError(
             f"{option} {path}: is a file",
             hint="use an empty or new directory, such as `--out winner`",
+        )
+    if path.suffix.lower() in FORMAT_SUFFIXES:
+        raise UsageError(
+            f"{option} {path}: is the name of a file, and an export is a directory",
+            hint=f"name a directory, such as `{option} {shlex.quote(path.name.partition('.')[0])}`",
         )
     return path
 
@@ -107,6 +135,27 @@ def check_studies_directory(parameter: typer.CallbackParam, path: Path) -> Path:
         raise UsageError(
             f"{option} {path}: is a study, not the directory of the studies",
             hint=f"name the directory that contains it: {option} {shlex.quote(str(path.parent))}",
+        )
+    return path
+
+
+def check_existing_studies(parameter: typer.CallbackParam, path: Path) -> Path:
+    """Return the directory of existing studies. Raises UsageError, also if the user named a missing
+    directory.
+    """
+    check_studies_directory(parameter, path)
+    if path == STUDIES_DIRECTORY:
+        return path
+    option = parameter.opts[0]
+    if not path.exists():
+        raise UsageError(
+            f"{option} {path}: directory {path} does not exist",
+            hint=f"name the directory of the studies: {option} DIRECTORY, or omit {option}",
+        )
+    if (description := describe_directory(path)) is not None:
+        raise UsageError(
+            f"{option} {path}: is {description[0]}, not the directory of the studies",
+            hint=f"name the directory of the studies: {option} DIRECTORY, or omit {option}",
         )
     return path
 
@@ -140,6 +189,15 @@ def _check_replaced_file(
         raise UsageError(
             f"{option} {path}: the file exists and is not {kind_text}",
             hint=f"name another file: {option} FILE",
+        )
+
+
+def _check_suffix(option: str, path: Path, suffixes: tuple[str, ...], kind_text: str) -> None:
+    """Raise UsageError if the suffix of ``path`` names a format other than the format written."""
+    if path.suffix.lower() in FORMAT_SUFFIXES - {*suffixes}:
+        raise UsageError(
+            f"{option} {path}: autotune writes {kind_text}, not {path.suffix}",
+            hint=f"write `{option} {shlex.quote(str(path.with_suffix(suffixes[0])))}`",
         )
 
 

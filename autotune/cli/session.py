@@ -19,7 +19,7 @@ from autotune.cli.options import ProgressOptions
 from autotune.cli.output import print_study, print_sweep
 from autotune.errors import AutotuneError, TargetError, UsageError
 from autotune.exit_handling import print_mistake
-from autotune.study_argument import format_study_argument
+from autotune.study_argument import STUDIES_DIRECTORY, format_study_argument
 from autotune.terminal import echo, wrap_lines
 
 if TYPE_CHECKING:
@@ -116,12 +116,22 @@ def open_studies_directory(
     if storage_url is None:
         yield studies
         return
+    _reject_local_studies(studies)
     from autotune.study.study_database import StudyDatabase
 
     with closing(StudyDatabase(storage_url)) as database, TemporaryDirectory() as directory:
         for study_name in database.list_study_names() if study_names is None else study_names:
             database.copy_study(database.find_study(study_name), Path(directory))
         yield Path(directory)
+
+
+def _reject_local_studies(studies: Path) -> None:
+    """Raise UsageError for a directory of studies, in addition to a database of studies."""
+    if studies != STUDIES_DIRECTORY:
+        raise UsageError(
+            "--storage and --studies cannot be combined",
+            hint="omit --studies to read from the database, or --storage to read from the directory",
+        )
 
 
 def reject_sweep(directory: Path, missing_content: str) -> None:
@@ -148,6 +158,7 @@ def follow_study(
         directory = find_study(study_name, studies)
         yield lambda: directory
         return
+    _reject_local_studies(studies)
     from autotune.study.study_database import StudyDatabase
 
     with closing(StudyDatabase(storage_url)) as database, TemporaryDirectory() as copies_directory:

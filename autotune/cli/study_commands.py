@@ -15,10 +15,10 @@ from autotune.cli import completion
 from autotune.cli.options import (
     DEFAULT_PROGRESS,
     DEFAULT_STUDIES_DIRECTORY,
+    ExistingStudiesOption,
     JsonOption,
     ProgressOptions,
     StorageUrlOption,
-    StudiesOption,
     StudyArgument,
     TrialArgument,
     YesOption,
@@ -63,7 +63,7 @@ def status(
     watch: WatchOption = False,
     json_: JsonOption = False,
     storage: StorageUrlOption = None,
-    studies: StudiesOption = DEFAULT_STUDIES_DIRECTORY,
+    studies: ExistingStudiesOption = DEFAULT_STUDIES_DIRECTORY,
 ) -> None:
     """Show the state of studies, even while they run."""
     from autotune.report import status as statuses
@@ -157,7 +157,7 @@ def report(
     ] = None,
     json_: JsonOption = False,
     storage: StorageUrlOption = None,
-    studies: StudiesOption = DEFAULT_STUDIES_DIRECTORY,
+    studies: ExistingStudiesOption = DEFAULT_STUDIES_DIRECTORY,
 ) -> None:
     """Show a study's verdict and evidence, or a sweep's results."""
     from autotune.study.directory import find_study
@@ -266,7 +266,7 @@ def diff(
     ] = False,
     json_: JsonOption = False,
     storage: StorageUrlOption = None,
-    studies: StudiesOption = DEFAULT_STUDIES_DIRECTORY,
+    studies: ExistingStudiesOption = DEFAULT_STUDIES_DIRECTORY,
 ) -> None:
     """Compare two configurations of a study, or one configuration with the hosts."""
     from autotune.report.diff import format_diff, style_diff_lines
@@ -342,7 +342,7 @@ def explain(
     json_: JsonOption = False,
     progress: ProgressOptions = DEFAULT_PROGRESS,
     storage: StorageUrlOption = None,
-    studies: StudiesOption = DEFAULT_STUDIES_DIRECTORY,
+    studies: ExistingStudiesOption = DEFAULT_STUDIES_DIRECTORY,
 ) -> None:
     """Explain a gain: which changes contribute, and by how much."""
     from autotune.report import explanation as reports
@@ -352,7 +352,7 @@ def explain(
     from autotune.study.directory import find_study
 
     if not measure:
-        _reject_measure_options(maximum, progress)
+        _reject_measure_options(maximum, progress, yes=yes)
     with open_studies_directory(storage, studies, [study]) as studies_root:
         directory = find_study(study, studies_root)
         with ownership.guard_foreign_records(directory):
@@ -381,12 +381,14 @@ def _measure_changes(
         explain_study.reduce_changes(environment, directory, reporter, max_measurements)
 
 
-def _reject_measure_options(maximum: int | None, progress: ProgressOptions) -> None:
+def _reject_measure_options(maximum: int | None, progress: ProgressOptions, *, yes: bool) -> None:
     """Raise UsageError for an option that has no effect without `--measure`."""
     values_by_option = {
         "--maximum": maximum,
         "--log-file": progress.log_file,
         "--verbose": progress.verbose,
+        "--quiet": progress.quiet,
+        "--yes": yes,
     }
     if useless_option := find_given_option(values_by_option):
         raise UsageError(

@@ -218,9 +218,10 @@ def _read_hosts(logins: Sequence[str], ssh_config: Path | None) -> list[Discover
 
 def _parse_login(login: str, ssh_config: Path | None) -> SshHost:
     match = _LOGIN_PATTERN.fullmatch(login.strip())
-    if match is None:
-        raise UsageError(f"--from: {login!r} is not a host name or address", hint=_LOGIN_HINT)
-    if ":" in (match["user"] or ""):  # the message must not contain a password
+    if match is None or "/" in login:
+        address = login.rpartition("@")[2]  # the message must not contain a password
+        raise UsageError(f"--from: {address!r} is not a host name or address", hint=_LOGIN_HINT)
+    if ":" in (match["user"] or ""):
         raise UsageError(
             f"--from: the login for {match['address']} contains a password",
             hint="remove the password, and use an SSH key or agent",

@@ -13,6 +13,7 @@ from autotune.space.space import PLACEHOLDER_FACTS, build_tier_dimensions
 from autotune.space.target_values import build_declared_dimensions, parse_value
 from autotune.target.consistency_checks import TargetMistake
 from autotune.target.model import Scalar
+from autotune.target.overrides import list_assigned_parameters
 from autotune.target.read_target import TargetFile
 from autotune.target.yaml_document import Location
 
@@ -53,9 +54,11 @@ def find_settings_without_effect(file: TargetFile) -> Iterator[TargetMistake]:
         ]
     except (TargetError, KeyError):
         return
+    assigned_names = list_assigned_parameters(file.document)
     for name, rule in file.target.parameters.items():
         is_set = any(v is not None for v in (rule.range, rule.choices, rule.fixed))
-        if is_set and (unmet := target_values.find_unmet(name, target_values.allowed)):
+        is_given = is_set or name in assigned_names
+        if is_given and (unmet := target_values.find_unmet(name, target_values.allowed)):
             message = f"{name} has no effect: it requires `{_format_setting(*unmet)}`"
             hint = f"allow this value under `parameters:`, or remove {name}"
             yield TargetMistake(("parameters", name), message, hint)

@@ -19,6 +19,7 @@ from autotune.services.registry import catalogue_of
 from autotune.target.consistency_checks import TargetMistake
 from autotune.target.messages import format_count, suggest_name
 from autotune.target.model import Load, Target
+from autotune.target.overrides import list_assigned_parameters
 from autotune.target.parameter_selection import matches_pattern
 from autotune.target.quantities import format_duration
 from autotune.target.read_target import TargetFile
@@ -43,9 +44,30 @@ def find_warnings(file: TargetFile) -> list[TargetError]:
             *find_settings_without_effect(file),
             *find_value_doubts(file),
             *find_constraint_doubts(file),
+            *_find_unmodelled_assignments(file),
         )
     ]
     return sorted(warnings, key=lambda warning: warning.place)
+
+
+def _find_unmodelled_assignments(file: TargetFile) -> Iterator[TargetMistake]:
+    """Yield values from `--set` for parameters that a model ignores. A target with an error has no such
+    warnings.
+    """
+    assigned_names = list_assigned_parameters(file.document)
+    if file.target.simulated is None or not assigned_names:
+        return
+    from autotune.environments.simulated import prepare
+    from autotune.simulate.topology import is_modelled
+
+    try:
+        environment = prepare(file)
+    except (TargetError, KeyError):
+        return
+    for name in assigned_names:
+        if name in environment.space.baseline and not is_modelled(environment.topology, name):
+            hint = "omit it, or use the target of real hosts"
+            yield TargetMistake(("parameters", name), f"the model ignores {name}", hint)
 
 
 def _find_empty_values(value: object, location: Location) -> Iterator[TargetMistake]:

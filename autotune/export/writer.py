@@ -59,25 +59,45 @@ def write_export(
     ``allow_simulated`` is false. Raises AutotuneError also for an unknown format or a directory
     that is not empty.
     """
-    if format_name not in ALL_FORMATS:
-        raise UsageError(
-            f"unknown format {format_name!r}", hint=suggest_name(format_name, ALL_FORMATS)
-        )
+    _check_format(format_name)
     if output_directory.exists() and not (
         output_directory.is_dir() and not any(output_directory.iterdir())
     ):
         problem = "is not empty" if output_directory.is_dir() else "is a file"
         raise UsageError(f"{output_directory} {problem}", hint="use an empty or new directory")
-    if study.target.simulated and not allow_simulated:
-        raise AutotuneError(
-            f"study {study.name!r} measured a model, so its gain is not proven on real hosts",
-            hint="--of-a-model exports the study, with a notice in the exported files",
-        )
+    _check_origin(study, format_name, allow_simulated=allow_simulated)
     exported_files = build_export(
         study, select_trial(study, trial), format_name, include_unchanged=include_unchanged
     )
     _write_atomically(exported_files, output_directory)
     return tuple(Path(path) for path in sorted(exported_files))
+
+
+def _check_format(format_name: str) -> None:
+    """Raise UsageError for an unknown format, or for several formats."""
+    if "," in format_name:
+        raise UsageError(
+            f"--format {format_name}: several formats",
+            hint="name one format, and repeat the command with another --out for the next format",
+        )
+    if format_name not in ALL_FORMATS:
+        raise UsageError(
+            f"unknown format {format_name!r}", hint=suggest_name(format_name, ALL_FORMATS)
+        )
+
+
+def _check_origin(study: Study, format_name: str, *, allow_simulated: bool) -> None:
+    """Raise UsageError or AutotuneError if what the study measured does not fit the options."""
+    if study.target.simulated and not allow_simulated:
+        raise AutotuneError(
+            f"study {study.name!r} measured a model, so its gain is not proven on real hosts",
+            hint="--of-a-model exports the study, with a notice in the exported files",
+        )
+    if study.target.command and format_name in HOST_FORMATS:
+        raise UsageError(
+            f"--format {format_name} needs hosts, and study {study.name} tuned a command",
+            hint="write `--format json`, `--format yaml` or `--format files`",
+        )
 
 
 def select_trial(study: Study, trial_name: str | None) -> Trial:

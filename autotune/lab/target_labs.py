@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.errors import AutotuneError
+from autotune.errors import AutotuneError, UsageError
 from autotune.lab import lifecycle, prerequisites
 from autotune.lab.lifecycle import HostStatus, build_host_ssh_command, list_host_status
 from autotune.lab.plan import LabHost, derive_names
@@ -67,6 +67,11 @@ def start_target_lab(path: Path, directory: Path | None = None) -> StartedLab:
     from autotune.lab import site  # deployment code loads slowly
 
     target_file = read_target(path)
+    if target_file.target.simulated:
+        raise UsageError(
+            f"{path} is a model, so no host is needed",
+            hint="name a target of hosts; `autotune init --example lab` writes one",
+        )
     prerequisites.require_prerequisites()
     lab_directory = directory or LABS_DIRECTORY / target_file.target.name
     hosts_before = list_host_status(lab_directory)

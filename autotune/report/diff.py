@@ -165,7 +165,7 @@ def read_rendered_files(directory: Path, trial: Trial) -> dict[str, bytes]:
     reason = f": {trial.failure}" if trial.failure else ""
     raise AutotuneError(
         f"trial {trial.number} was not deployed{reason}",
-        hint="use `--parameters` to compare its settings",
+        hint="name a deployed trial; `autotune diff STUDY A B --parameters` compares only settings",
     )
 
 

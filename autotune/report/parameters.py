@@ -97,9 +97,9 @@ def list_catalogue_entries(
     deployable_service = catalogue.deployable.get(service_name)
     listed_name = deployable_service.name if deployable_service else service_name
     if listed_name not in service_kinds:
-        # The name may be the full name of a parameter, `tier.service.parameter`.
+        # The name may be the full name of a parameter, `tier.service.parameter`, or without the tier.
         name_parts = service_name.split(".")
-        searched_name = name_parts[1] if len(name_parts) > 1 else service_name
+        searched_name = next(filter(service_kinds.get, name_parts), name_parts[:2][-1])
         raise UsageError(
             f"unknown service {service_name!r}",
             hint=suggest_name(searched_name, sorted(service_kinds)),

@@ -15,7 +15,7 @@ from autotune.strict_parsing import parse_json
 from autotune.study.progress_reporter import ProgressReporter
 from autotune.study.study_state import APPLY_PURPOSE
 from autotune.study.trial_context import begin_study, open_session
-from autotune.study_argument import format_study_argument
+from autotune.study_argument import EVENTS_FILE, format_study_argument
 from autotune.target.messages import format_value
 
 MAX_RSS_BYTES = 2**60
@@ -194,6 +194,11 @@ def _read_manifest_bytes(export: Path) -> bytes:
 
 def _read_manifest(export: Path) -> dict[str, Any]:
     manifest = _locate_manifest(export)
+    if foreign_files.has_file(export, EVENTS_FILE):
+        raise UsageError(
+            f"{export} is a study, not an export",
+            hint=f"`autotune export {format_study_argument(export)} --out DIR` writes an export",
+        )
     try:
         manifest_document = parse_json(_read_manifest_bytes(export))
     except OSError as error:

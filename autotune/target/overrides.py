@@ -9,9 +9,11 @@ from dataclasses import replace
 from typing import Any
 
 from autotune.errors import UsageError
+from autotune.target.messages import suggest_name
 from autotune.target.yaml_document import YamlDocument, parse_scalar
 
 SET_OPTION = "--set"
+COMMAND_KEY = "command"  # of a target that is a benchmark command and declares its parameters
 # The key of the target that each option overrides
 KEYS_BY_OPTION: dict[str, tuple[str, ...]] = {
     "--name": ("name",),
@@ -40,6 +42,8 @@ def apply_overrides(document: YamlDocument, overrides: Iterable[Override]) -> Ya
             else _parse_key_option(option, option_value)
         )
         *section_names, last_key = location
+        if option == SET_OPTION and COMMAND_KEY in root:
+            _check_declared_parameter(option_value, last_key, value, root.get("parameters"))
         section: Any = root
         for section_name in section_names:
             if not isinstance(section.get(section_name), dict):
@@ -54,6 +58,40 @@ def apply_overrides(document: YamlDocument, overrides: Iterable[Override]) -> Ya
         section[last_key] = value
         value_origins[tuple(location)] = f"{option} {option_value}"
     return replace(document, root=root, origins=value_origins)
+
+
+def list_assigned_parameters(document: YamlDocument) -> list[str]:
+    """Return the parameters that `--set` fixes in a target."""
+    return [
+        str(location[-1])
+        for location, origin in document.origins.items()
+        if origin.startswith(f"{SET_OPTION} ")
+    ]
+
+
+def _check_declared_parameter(
+    assignment: str, name: str, value: object, parameters: object
+) -> None:
+    """Raise UsageError if a target with a benchmark command does not declare the parameter, or if the
+    value is outside of the declared range.
+    """
+    if not isinstance(parameters, dict):
+        return
+    if name not in parameters:
+        raise UsageError(
+            f"{SET_OPTION} {assignment}: unknown parameter {name!r}",
+            hint=suggest_name(name, map(str, parameters)),
+        )
+    rule = parameters[name]
+    value_range = rule.get("range") if isinstance(rule, dict) else None
+    match value, value_range:
+        case int() | float(), [int() | float() as low, int() | float() as high] if not (
+            low <= value <= high
+        ):
+            raise UsageError(
+                f"{SET_OPTION} {assignment}: outside of the range {low} to {high} in the target",
+                hint=f"give a value from {low} to {high}, or extend `range:` in the target",
+            )
 
 
 def _parse_key_option(option: str, text: str) -> tuple[tuple[str, ...], Any]:

@@ -169,3 +169,36 @@ def test_a_study_needs_a_parameter_that_can_vary(
         printed_error = capsys.readouterr().err
         assert "rows.yaml:4:1: nothing to tune: every parameter is fixed" in printed_error
     assert [path.name for path in tmp_path.iterdir()] == ["rows.yaml"]
+
+
+def test_a_variable_with_the_name_of_an_option_has_no_effect_and_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("AUTOTUNE_STUDIES", "nowhere")
+    monkeypatch.setenv("AUTOTUNE_TRIAL", "7")
+    monkeypatch.setenv("AUTOTUNE_HOME", "/opt/autotune")
+    assert run("status", "--studies", STUDIES) == 0
+    printed_lines = capsys.readouterr().err.splitlines()
+    assert [line for line in printed_lines if "AUTOTUNE" in line] == [
+        "autotune: warning: AUTOTUNE_STUDIES has no effect: autotune has no variable for this option",
+        "  hint: use --studies, and unset AUTOTUNE_STUDIES",
+    ]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["report", "improved", "--studies", STUDIES, "--studies", STUDIES],
+        ["report", "improved", "--studies", STUDIES, "--at", "800", "--at", "900"],
+        ["check", PAPER, "--set", "lb.nginx.use=poll", "--set", "lb.service=nginx"],
+        ["status", "--json", "--json", "--studies", STUDIES],
+    ],
+    ids=" ".join,
+)
+def test_repeated_options_that_lose_nothing_are_accepted(words: list[str]) -> None:
+    assert run(*words) == 0
+
+
+def test_a_name_that_is_too_long_for_a_file_has_a_hint(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("report", "improved", "x" * 5000) == USAGE_EXIT_CODE
+    assert "takes only STUDY" in capsys.readouterr().err
