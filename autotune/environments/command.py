@@ -43,6 +43,7 @@ from autotune.target.messages import format_count
 from autotune.target.read_target import TargetFile
 
 PARAMETERS_FILE = "parameters.json"
+SHELL_BUILTINS = ("cd", "export", "source", ".", "set", "ulimit", "alias", "if", "for")
 # Number of calls for the baseline if the benchmark reports no sd. A good noise estimate improves all
 # later trials, which is worth more than two additional trials.
 REFERENCE_CALLS = 3
@@ -259,6 +260,8 @@ def _build_program_error(file: TargetFile, name: str, program: Path) -> TargetEr
         hint = f"write `[{', '.join(name.split())}]`: each argument is an item of the list"
     elif name.startswith("~"):
         hint = "write the whole path: autotune does not expand '~'"
+    elif name in SHELL_BUILTINS:
+        hint = f'{name} is a command of the shell: write `[sh, -c, "{name} …"]`'
     elif "/" in name:
         hint = f"the path is relative to {directory}, the directory of the target file"
     return file.document.build_error(location, f"program {name!r} not found", hint=hint)

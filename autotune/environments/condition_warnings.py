@@ -56,9 +56,9 @@ def find_settings_without_effect(file: TargetFile) -> Iterator[TargetMistake]:
         return
     assigned_names = list_assigned_parameters(file.document)
     for name, rule in file.target.parameters.items():
-        is_searched = rule.range is not None or rule.choices is not None
-        is_expected_to_work = is_searched or name in assigned_names
-        if is_expected_to_work and (unmet := target_values.find_unmet(name, target_values.allowed)):
+        is_set = any(v is not None for v in (rule.range, rule.choices, rule.fixed))
+        is_given = is_set or name in assigned_names
+        if is_given and (unmet := target_values.find_unmet(name, target_values.allowed)):
             message = f"{name} has no effect: it requires `{_format_setting(*unmet)}`"
             hint = f"allow this value under `parameters:`, or remove {name}"
             yield TargetMistake(("parameters", name), message, hint)

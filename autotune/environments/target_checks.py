@@ -13,6 +13,8 @@ from autotune.services.registry import Catalogue, catalogue_of
 from autotune.target.model import Target
 from autotune.target.read_target import TargetFile
 
+# Roles whose services run no application.
+FORWARDING_ROLES = frozenset({Role.PROXY, Role.HTTP_CACHE})
 # Roles whose services answer requests themselves.
 FINAL_ROLES = frozenset({Role.CACHE, Role.STORE, Role.DATABASE})
 
@@ -23,6 +25,7 @@ def find_stack_errors(file: TargetFile) -> Iterator[TargetError]:
     yield from _find_missing_ssh_config(file)
     yield from _find_ignored_containers(file)
     yield from _find_final_tiers(file, catalogue_of(file.target))
+    yield from _find_misplaced_apps(file, catalogue_of(file.target))
 
 
 def check_can_search(environment: Environment) -> None:
@@ -44,12 +47,32 @@ def check_can_search(environment: Environment) -> None:
 
 def _find_missing_ssh_config(file: TargetFile) -> Iterator[TargetError]:
     config = file.target.ssh.config
-    if config and not (file.path.parent / Path(config).expanduser()).exists():
-        yield file.document.build_error(
-            ("ssh", "config"),
-            f"file {config!r} does not exist",
-            hint=f"the path is relative to {file.path.parent.resolve()}, the directory of this file",
-        )
+    if config is None:
+        return
+    path = file.path.parent / Path(config).expanduser()
+    message = None
+    hint = "name a file as ~/.ssh/config; `IdentityFile` in it names the key"
+    if path.is_dir():
+        message = f"{config!r} is a directory, not a file of SSH settings"
+    elif _is_key(path):
+        message = f"{config!r} is an SSH key, not a file of SSH settings"
+    elif not path.exists():
+        message = f"file {config!r} does not exist"
+        if not path.name.startswith("id_"):
+            hint = (
+                f"the path is relative to {file.path.parent.resolve()}, the directory of this file"
+            )
+    if message is not None:
+        yield file.document.build_error(("ssh", "config"), message, hint=hint)
+
+
+def _is_key(path: Path) -> bool:
+    """True if a file contains a private or public SSH key."""
+    try:
+        with path.open("rb") as file:
+            return file.read(20).startswith((b"-----BEGIN", b"ssh-", b"ecdsa-"))
+    except OSError:
+        return False
 
 
 def _find_ignored_containers(file: TargetFile) -> Iterator[TargetError]:
@@ -76,6 +99,19 @@ def _find_final_tiers(file: TargetFile, catalogue: Catalogue) -> Iterator[Target
                     f"{key}: {tier.service[0]} calls no other tier",
                     hint=f"remove it: {_suggest_caller(file.target, name)}",
                 )
+
+
+def _find_misplaced_apps(file: TargetFile, catalogue: Catalogue) -> Iterator[TargetError]:
+    """Yield an error for each application on a service that cannot run it."""
+    for name, tier in file.target.tiers.items():
+        deployments = [d for d in tier.service if d in catalogue.deployments]
+        roles = {role for d in deployments for _, role in catalogue.deployments[d]}
+        if tier.app and roles and roles <= FINAL_ROLES | FORWARDING_ROLES:
+            yield file.document.build_error(
+                ("tiers", name, "app"),
+                f"{tier.service[0]} cannot run the application {tier.app!r}",
+                hint="move `app:` to the tier of an application server, or remove it",
+            )
 
 
 def _suggest_caller(target: Target, name: str) -> str:

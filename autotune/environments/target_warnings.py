@@ -7,20 +7,24 @@ from collections.abc import Iterable, Iterator
 from itertools import product
 from pathlib import PurePath
 
+from autotune.environments.command_warnings import SHELLS, find_command_doubts
 from autotune.environments.condition_warnings import find_settings_without_effect
+from autotune.environments.constraint_warnings import find_constraint_doubts
+from autotune.environments.host_warnings import find_host_doubts
+from autotune.environments.request_warnings import find_request_doubts
+from autotune.environments.size_warnings import find_unusual_sizes
+from autotune.environments.value_warnings import find_value_doubts, has_single_value
 from autotune.errors import TargetError
 from autotune.services.registry import catalogue_of
 from autotune.target.consistency_checks import TargetMistake
 from autotune.target.messages import format_count, suggest_name
 from autotune.target.model import Load, Target
 from autotune.target.overrides import list_assigned_parameters
-from autotune.target.parameter_selection import is_excluded, matches_pattern
+from autotune.target.parameter_selection import matches_pattern
 from autotune.target.quantities import format_duration
 from autotune.target.read_target import TargetFile
 from autotune.target.yaml_document import Location
 
-LONG_LIMIT_SECONDS = 10.0
-SHELLS = ("sh", "bash", "dash", "zsh", "ksh", "fish", "env")
 VARIABLE_PATTERN = re.compile(r"\$(?:\{\w+\}|[A-Za-z_]\w*)")
 # In headers, `${NAME}` is replaced.
 HEADER_VARIABLE_PATTERN = re.compile(r"\$[A-Za-z_]\w*|\$\{(?!\w+\})|\$\(|%[A-Z_]{4,}%")
@@ -34,9 +38,12 @@ def find_warnings(file: TargetFile) -> list[TargetError]:
     warnings = [
         file.document.build_error(mistake.location, mistake.message, hint=mistake.hint)
         for mistake in (
-            *_find_doubts(file.target),
+            *_find_doubts(file),
             *_find_empty_values(file.document.root, ()),
+            *find_unusual_sizes(file.target),
             *find_settings_without_effect(file),
+            *find_value_doubts(file),
+            *find_constraint_doubts(file),
             *_find_unmodelled_assignments(file),
         )
     ]
@@ -77,11 +84,15 @@ def _find_empty_values(value: object, location: Location) -> Iterator[TargetMist
         yield from _find_empty_values(entry, (*location, step))
 
 
-def _find_doubts(target: Target) -> Iterator[TargetMistake]:
+def _find_doubts(file: TargetFile) -> Iterator[TargetMistake]:
+    target = file.target
     if target.command is not None:
         yield from _find_command_doubts(target)
+        yield from find_command_doubts(file)
         return
-    yield from _find_long_limit(target)
+    yield from find_host_doubts(target)
+    yield from _find_empty_templates(file)
+    yield from find_request_doubts(file)
     yield from _find_unused_hosts(target)
     yield from _find_ignored_keys(target)
     yield from _find_tier_doubts(target)
@@ -89,6 +100,19 @@ def _find_doubts(target: Target) -> Iterator[TargetMistake]:
     yield from _find_ignored_tuning(target)
     yield from _find_single_choices(target)
     yield from _find_empty_configurations(target)
+
+
+def _find_empty_templates(file: TargetFile) -> Iterator[TargetMistake]:
+    for name, tier in file.target.tiers.items():
+        directory = file.path.parent / (tier.templates or "")
+        if tier.templates and directory.is_dir() and not any(directory.iterdir()):
+            message = (
+                f"directory {tier.templates!r} contains no template, so autotune's own are used"
+            )
+            hint = (
+                "`autotune init --from` writes templates; remove the key to edit files on the hosts"
+            )
+            yield TargetMistake(("tiers", name, "templates"), message, hint)
 
 
 def _find_command_doubts(target: Target) -> Iterator[TargetMistake]:
@@ -137,16 +161,6 @@ def _find_unexpanded_arguments(
             hint = 'write the value, or start a shell: `[sh, -c, "…"]`'
             message = f"{match[0]!r} is passed on without being replaced"
             yield TargetMistake((*location, index), message, hint)
-
-
-def _find_long_limit(target: Target) -> Iterator[TargetMistake]:
-    limit = target.slo.objective.limit
-    if limit >= LONG_LIMIT_SECONDS:
-        message = f"{format_duration(limit)} is a long time for a response of a site"
-        hint = (
-            "`ms` are milliseconds, such as `p99: 50ms`; ignore this for slow reports and exports"
-        )
-        yield TargetMistake(("slo",), message, hint)
 
 
 def _find_unused_hosts(target: Target) -> Iterator[TargetMistake]:
@@ -267,17 +281,10 @@ def _find_ignored_tuning(target: Target) -> Iterator[TargetMistake]:
     ]
     for index, pattern in enumerate(() if isinstance(target.tune, str) else target.tune):
         selected_names = [name for name in names if matches_pattern(name, pattern)]
-        if selected_names and all(_is_set(target, name) for name in selected_names):
+        if selected_names and all(has_single_value(target, name) for name in selected_names):
             message = f"`tune:` lists {pattern}, but `parameters:` fixes or excludes it"
             hint = "give it a `range:`, or remove it from `tune:`"
             yield TargetMistake(("tune", index), message, hint)
-
-
-def _is_set(target: Target, name: str) -> bool:
-    """True if a rule gives the parameter a single value."""
-    rule = target.parameters.get(name)
-    is_set = rule is not None and (rule.fixed is not None or rule.drop is not None)
-    return is_set or is_excluded(target, name)
 
 
 def _find_empty_configurations(target: Target) -> Iterator[TargetMistake]:

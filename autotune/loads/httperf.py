@@ -245,9 +245,11 @@ class HttperfGenerator(LoadGenerator):
     supported_methods = SUPPORTED_METHODS
 
     def with_visits(self, visits: tuple[WeightedVisit, ...]) -> LoadGenerator:
-        for step in (step for visit in visits for step in visit.session_steps):
-            if step.method not in SUPPORTED_METHODS:
-                raise UnusableWorkload(f"httperf cannot send {step.method}")
+        for index, visit in enumerate(visits):
+            for step in visit.session_steps:
+                if step.method not in SUPPORTED_METHODS:
+                    reason, hint = f"httperf cannot send {step.method}", "write `generator: k6`"
+                    raise UnusableWorkload(reason, hint=hint, index=index)
         is_plain = all(
             step.method == "GET" and step.expect is None for v in visits for step in v.session_steps
         )

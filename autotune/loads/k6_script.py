@@ -302,6 +302,9 @@ def read_first_line(output: str) -> str:
     return (split_lines(output.strip()) or ["nothing"])[0][:300]
 
 
+_DEFAULT_EXPORT_PATTERN = re.compile(r"\bdefault\b|\bexports\b|\bexport \*")
+
+
 def read_script(path: Path, max_requests: int | None = None) -> K6ScriptGenerator:
     """Return a generator for the script with its local imports. Raises UnusableWorkload.
 
@@ -328,6 +331,9 @@ def read_script(path: Path, max_requests: int | None = None) -> K6ScriptGenerato
             script_path.parent / name
             for name in find_imports(text_by_path[script_path], script_path.name)
         )
+    if not _DEFAULT_EXPORT_PATTERN.search(text_by_path[path.resolve()]):
+        hint = "add `export default function () { … }`, which makes the requests"
+        raise UnusableWorkload("the script exports no default function", hint=hint)
     root = Path(os.path.commonpath([script_path.parent for script_path in text_by_path]))
     script_files = tuple((str(f.relative_to(root)), text) for f, text in text_by_path.items())
     return K6ScriptGenerator(files=script_files, max_requests_per_run=max_requests)

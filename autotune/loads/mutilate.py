@@ -195,12 +195,15 @@ def parse_output(output: str, spec: LoadSpec) -> MutilateReading:
     except ValueError:
         sampled_reading = None
     if sampled_reading is None or not sampled_reading.result.is_consistent:
-        return MutilateReading(
-            LoadResult.build_unsent_result(
-                intended_requests, _describe_failure(summary_text.strip())
-            )
+        failure = _describe_failure(summary_text.strip())
+    elif sampled_reading.operations > 2 * intended_requests + 3 * sqrt(intended_requests):
+        failure = (
+            f"mutilate reports {sampled_reading.operations} requests, but should have sent "
+            f"{intended_requests}"
         )
-    return sampled_reading
+    else:
+        return sampled_reading
+    return MutilateReading(LoadResult.build_unsent_result(intended_requests, failure))
 
 
 def _parse_samples(

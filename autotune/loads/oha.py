@@ -116,11 +116,13 @@ class OhaGenerator(LoadGenerator):
     http2 = True
 
     def with_visits(self, visits: tuple[WeightedVisit, ...]) -> LoadGenerator:
-        if any(
-            len(visit.session_steps) > 1 or visit.session_steps[0].method != "GET"
-            for visit in visits
-        ):
-            raise UnusableWorkload("oha sends only single GET requests")
+        for index, visit in enumerate(visits):
+            if len(visit.session_steps) > 1 or visit.session_steps[0].method != "GET":
+                raise UnusableWorkload(
+                    "oha sends only single GET requests",
+                    hint="write `generator: k6`, which sends sessions and other methods",
+                    index=index,
+                )
         return OhaGenerator(
             tuple(visit.session_steps[0].path for visit in expand_visits(visits, MAX_PATHS))
         )

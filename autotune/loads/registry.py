@@ -18,6 +18,7 @@ from autotune.loads.httperf import HttperfGenerator
 from autotune.loads.httperf_sessions import SessionGenerator
 from autotune.loads.k6 import K6Generator
 from autotune.loads.oha import OhaGenerator
+from autotune.loads.workload import UnusableWorkload
 from autotune.target import requests_file
 from autotune.target.read_target import TargetFile
 from autotune.target.requests_file import WeightedVisit
@@ -34,7 +35,7 @@ LOAD_GENERATORS: dict[str, LoadGenerator] = plugins.merge_plugins(
 
 
 def _read_text(path: Path) -> str:
-    return foreign_files.read_named_file(path, foreign_files.MAX_RECORD_BYTES).decode()
+    return foreign_files.read_named_file(path, foreign_files.MAX_RECORD_BYTES).decode("utf-8-sig")
 
 
 # Keys of `load:` that name a file with requests, and the function that reads the file.
@@ -131,12 +132,23 @@ def _locate_errors(target_file: TargetFile, load_key: str, path: str) -> Iterato
     """Report an error in a file at the position in the target that names the file."""
     try:
         yield
+    except UnusableWorkload as error:
+        place = f"{path}:{error.line}" if error.line else path
+        if error.index is not None and load_key == "requests":
+            place = (
+                f"{path}:{requests_file.find_line(_resolve_path(target_file, path), error.index)}"
+            )
+        hint = error.hint or _find_missing_hint(target_file, path)
+        message = f"{place}: {error}"
+        raise target_file.document.build_error(["load", load_key], message, hint=hint) from error
     except (OSError, ValueError) as error:
         message = f"{path}: {error}"
+        hint = _find_missing_hint(target_file, path)
         if isinstance(error, OSError):
             message = f"cannot read {path}: {error.strerror}"
-        is_missing = not _resolve_path(target_file, path).exists()
-        hint = f"the path is relative to {target_file.path.name}" if is_missing else None
+            hint = "name a file" if isinstance(error, IsADirectoryError) else hint
+        elif isinstance(error, UnicodeDecodeError):
+            message, hint = f"{path} is not UTF-8 text", "save it as UTF-8"
         raise target_file.document.build_error(["load", load_key], message, hint=hint) from error
 
 
@@ -153,3 +165,9 @@ def _build_custom_generator(target_file: TargetFile, command: tuple[str, ...]) -
             hint=f"write the path relative to {target_file.path.name}",
         )
     return CustomGenerator((str(program), *command[1:]) if is_local_path else command)
+
+
+def _find_missing_hint(target_file: TargetFile, path: str) -> str | None:
+    """Return the hint for a file that does not exist, or else ``None``."""
+    is_missing = not _resolve_path(target_file, path).exists()
+    return f"the path is relative to {target_file.path.name}" if is_missing else None

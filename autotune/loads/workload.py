@@ -16,16 +16,33 @@ from math import gcd
 
 from autotune.strict_parsing import parse_decimal, split_lines
 from autotune.target.field_types import PATH_PATTERN
+from autotune.target.messages import suggest_name
 from autotune.target.requests_file import SessionStep, WeightedVisit
 
 MAX_SESSION_KINDS = 8
+SESSION_OPTIONS = ("think", "method", "contents")
 # longest pause in a session, because a reading of a few seconds must contain complete sessions
 MAX_THINK_SECONDS = 2.0
 _WORD_PATTERN = re.compile(r"""(\w+)=("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|\S*)""")
 
 
 class UnusableWorkload(ValueError):
-    """A file of URIs or sessions cannot be used as load. The error's text is the reason."""
+    """A file of URIs or sessions cannot be used as load. The error's text is the reason.
+
+    ``line`` is the line of the mistake in the file, and ``index`` the index of a visit; both may be
+    unknown.
+    """
+
+    def __init__(
+        self,
+        reason: str,
+        *,
+        hint: str | None = None,
+        line: int | None = None,
+        index: int | None = None,
+    ) -> None:
+        super().__init__(reason)
+        self.hint, self.line, self.index = hint, line, index
 
 
 @dataclass(frozen=True)
@@ -46,53 +63,62 @@ def parse_uris(file_text: str) -> tuple[WeightedVisit, ...]:
     """Return a visit for each path. Paths are separated by line ends or by NUL. Raises
     UnusableWorkload.
     """
-    paths = [word.strip() for word in split_lines(file_text.replace("\0", "\n")) if word.strip()]
+    lines = enumerate(split_lines(file_text.replace("\0", "\n")), 1)
+    paths = {number: line.strip() for number, line in lines if line.strip()}
     if not paths:
-        raise UnusableWorkload("the file contains no path")
-    for path in paths:
-        _check_path(path)
-    return tuple(WeightedVisit.model_construct(path=path) for path in paths)
+        raise UnusableWorkload("the file contains no path", hint="write one path per line")
+    for number, path in paths.items():
+        _check_path(path, number)
+    return tuple(WeightedVisit.model_construct(path=path) for path in paths.values())
 
 
 def parse_sessions(log_text: str) -> tuple[WeightedVisit, ...]:
     """Return a visit for each session in a session log. Raises UnusableWorkload."""
     sessions: list[list[SessionStep]] = [[]]
-    for line in split_lines(log_text):
+    for number, line in enumerate(split_lines(log_text), 1):
         if not line.strip():
             sessions.append([])
         elif not line.lstrip().startswith("#"):
-            _add_step(sessions[-1], line)
+            _add_step(sessions[-1], line, number)
     visits = tuple(
         WeightedVisit.model_construct(session=tuple(steps)) for steps in sessions if steps
     )
     if not visits:
-        raise UnusableWorkload("the file contains no session")
+        raise UnusableWorkload("the file contains no session", hint="write one path per line")
     return visits
 
 
-def _add_step(session: list[SessionStep], line: str) -> None:
+def _add_step(session: list[SessionStep], line: str, number: int) -> None:
     """Add the request in a line of a session log. A burst's pause follows the last request of the
     burst.
     """
-    step = _parse_step(line)
+    step = _parse_step(line, number)
     if line[0].isspace():
         if not session:
             raise UnusableWorkload(
-                f"a session starts with the indented line {line.strip()!r}, which continues a burst"
+                f"a session starts with the indented line {line.strip()!r}, which continues a burst",
+                hint="remove the spaces at the start of the line",
+                line=number,
             )
         step = step.model_copy(update={"think": session[-1].think})
         session[-1] = session[-1].model_copy(update={"think": 0.0})
     session.append(step)
 
 
-def _parse_step(line: str) -> SessionStep:
+def _parse_step(line: str, number: int) -> SessionStep:
     path, *word_texts = line.split(maxsplit=1)
-    _check_path(path)
+    _check_path(path, number)
     options = {key: _unquote(value) for key, value in _WORD_PATTERN.findall("".join(word_texts))}
+    for key in options:
+        if key not in SESSION_OPTIONS:
+            hint = suggest_name(key, SESSION_OPTIONS)
+            raise UnusableWorkload(f"unknown option {key!r}", hint=hint, line=number)
     try:
         pause_seconds = parse_decimal(options.get("think", "0"))
     except ValueError as error:
-        raise UnusableWorkload(f"a pause is not a number of seconds: {error}") from error
+        reason = f"a pause is not a number of seconds: {error}"
+        hint = "write seconds without a unit, such as `think=0.5`"
+        raise UnusableWorkload(reason, hint=hint, line=number) from error
     return SessionStep.model_construct(
         path=path,
         method=options.get("method", "GET"),
@@ -140,10 +166,13 @@ def check_pauses(visits: Sequence[WeightedVisit]) -> None:
     The last requests of such sessions would be sent after the reading, so the reading would offer fewer
     requests/s than requested.
     """
-    longest_pause = max(map(sum_pauses, visits), default=0.0)
+    pauses = [sum_pauses(visit) for visit in visits]
+    longest_pause = max(pauses, default=0.0)
     if longest_pause > MAX_THINK_SECONDS:
         raise UnusableWorkload(
-            f"a session pauses for {longest_pause:g} s; the maximum is {MAX_THINK_SECONDS:g} s"
+            f"a session pauses for {longest_pause:g} s; the maximum is {MAX_THINK_SECONDS:g} s",
+            hint=f"shorten its pauses (`think`) to {MAX_THINK_SECONDS:g} s in total",
+            index=pauses.index(longest_pause),
         )
 
 
@@ -179,8 +208,16 @@ def escape_text(text: str) -> str:
     return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
 
 
-def _check_path(path: str) -> None:
+def _check_path(path: str, line: int) -> None:
     if not path.startswith("/"):
-        raise UnusableWorkload(f"{path!r} is not a path: it does not start with /")
-    if not re.fullmatch(PATH_PATTERN, path):
-        raise UnusableWorkload(f"{path!r} is not a path: it contains a space or is not ASCII")
+        reason, hint = "it does not start with /", "write only the path, such as /cart"
+        if path.endswith(":") or path.startswith("- "):
+            hint = "a YAML file of requests belongs to `load: {requests: FILE}`"
+        elif path.startswith("#"):
+            hint = "remove the comment: each line is a path"
+    elif not re.fullmatch(PATH_PATTERN, path):
+        reason = "it contains a space or is not ASCII"
+        hint = "write one path per line, and encode spaces and other letters, such as %20"
+    else:
+        return
+    raise UnusableWorkload(f"{path!r} is not a path: {reason}", hint=hint, line=line)

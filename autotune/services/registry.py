@@ -6,6 +6,7 @@ may declare further services, which are added to its catalogue.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
@@ -81,8 +82,12 @@ class Catalogue:
             for service in self.deployable.values()
             for alias in service.other_names
         }
-        meant_deployment = "+".join(
-            aliases.get(name_part, name_part) for name_part in written_name.lower().split("+")
+        # Names of units, versions and image tags
+        plain_name = re.sub(r"\.service$|[/:@][\w.-]{1,50}$|\s", "", written_name.lower())
+        meant_services = [aliases.get(word, word) for word in plain_name.split("+")]
+        meant_deployment = next(
+            (d for d in deployments if sorted(d.split("+")) == sorted(meant_services)),
+            "+".join(meant_services),
         )
         if meant_deployment == written_name and find_nearest_name(written_name, deployments):
             return suggest_name(written_name, deployments)

@@ -80,6 +80,9 @@ ROLE_KINDS = {Role.CACHE: "a cache", Role.STORE: "a store", Role.DATABASE: DATAB
 CONSTRAINT_NAMES_HINT = (
     "constraints compare numbers: parameters, and facts such as `web.memory` or `count(web.hosts)`"
 )
+HOST_RUNTIME_HINT = (
+    f"write `runtime: {runtimes.DEFAULT_RUNTIME}` in all tiers to tune the services of the hosts"
+)
 __all__ = ["Candidate", "InfeasibleRule", "RepairedValue", "SearchSpace", "build_space"]
 
 
@@ -618,6 +621,14 @@ def find_value_errors(file: TargetFile) -> Iterator[TargetError]:
         for tier_service in catalogue.list_tier_services(tier_name, tier)
         if tier_service.role is Role.HOST
     }
+    for name, parameter_rule in target.parameters.items():
+        if parameter_rule.derive is not None and name in dimensions:
+            try:
+                derived_values.derive_dimension_by_rule(
+                    file, dimensions, dimensions[name], parameter_rule.derive
+                )
+            except TargetError as error:
+                yield error
     for location, values in _list_written_values(target):
         dimension = dimensions.get(str(location[1 if location[0] == "parameters" else 2]))
         if not dimension or ParameterName.parse(dimension.name).service_prefix in host_services:
@@ -798,7 +809,7 @@ def find_unknown_deployments(file: TargetFile) -> Iterator[TargetError]:
                 yield file.document.build_error(
                     ["tiers", tier_name, "service", index],
                     f"{deployment} can run only as a unit of its hosts",
-                    hint=f"`runtime: {runtimes.format_runtime_names(installed=True)}`",
+                    hint=HOST_RUNTIME_HINT,
                 )
         yield from _find_name_clashes(file, tier_name, tier)
         yield from _find_mixed_roles(file, tier_name, tier)
@@ -855,10 +866,8 @@ def _find_data_mismatch(
 ) -> Iterator[TargetError]:
     location, message = ["tiers", tier_name, "service"], f"{deployment} must run where its data is"
     if not tier.installed:
-        runtime_names = runtimes.format_runtime_names(installed=True)
-        hint = f"`runtime: {runtime_names}` tunes the services of the host; change it in all tiers"
         yield target_file.document.build_error(
-            location, f"{message}, not as `runtime: {tier.runtime}`", hint=hint
+            location, f"{message}, not as `runtime: {tier.runtime}`", hint=HOST_RUNTIME_HINT
         )
     if len(tier.service) > 1:
         hint = f"use `service: {deployment}`, or a separate target for each"

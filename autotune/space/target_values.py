@@ -8,11 +8,11 @@ from math import sqrt
 
 from autotune.services.base import Action, Conditions, Parameter, Value
 from autotune.space.dimension import Dimension
-from autotune.target.corrections import correct_number
+from autotune.target.corrections import correct_number, correct_range
 from autotune.target.messages import suggest_choice
 from autotune.target.model import ParameterRule, Scalar
 from autotune.target.parameter_selection import unknown_parameter_error
-from autotune.target.quantities import convert_to_unit
+from autotune.target.quantities import convert_to_unit, parse_magnitude
 from autotune.target.read_target import TargetFile
 from autotune.target.yaml_document import Location
 
@@ -40,10 +40,19 @@ def parse_value(file: TargetFile, dimension: Dimension, location: Location, text
 
 def _suggest_number(dimension: Dimension, text: Scalar) -> str:
     """Return the hint for a value that is not a number of this parameter."""
+    unit = dimension.parameter.unit
+    if bounds := correct_range(text):
+        return f"write one number, or `range: {bounds}` without `choices:`"
+    if (
+        unit
+        and isinstance(text, str)
+        and (parse_magnitude(text) or ("",))[0] not in ("", "a number")
+    ):
+        return f"write a whole number of {unit}, such as {dimension.baseline}{unit}"
     number = correct_number(text, "")
     if number is not None and "," not in str(text):
         return "omit the quotes" if number == text else f"write {number}"
-    return f"write a number, such as {dimension.baseline}{dimension.parameter.unit}"
+    return f"write a number, such as {dimension.baseline}{unit}"
 
 
 def parse_bounded_value(

@@ -6,8 +6,9 @@ A target is a stack or a command, never a mixture.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from graphlib import CycleError, TopologicalSorter
 
 from autotune.secret_detection import find_secrets
@@ -58,6 +59,8 @@ REQUEST_LIST_KEYS = {
 REQUEST_FILE_HINTS = {
     "requests": "the file of `requests` contains methods and bodies, and needs `generator`",
     "script": "the script sends its own requests with k6",
+    "uris": "the paths in the file of `uris` are requested with GET",
+    "sessions": "the file of `sessions` contains methods and bodies",
 }
 DECLARATION_KEYS = ("when", "unit", "meaning")
 REQUIRED_KEY_EXAMPLES = {
@@ -138,13 +141,16 @@ def _check_request_files(load: Load) -> Iterator[TargetMistake]:
             f"remove one: `{first_key}` is {REQUEST_LIST_KEYS[first_key]}, and `{second_key}` is "
             f"{REQUEST_LIST_KEYS[second_key]}",
         )
-    for request_key in ("requests", "script"):
-        for key in ("command", "method", "body"):
+    for request_key, hint in REQUEST_FILE_HINTS.items():
+        # A check of the generator refuses `command` with the other files.
+        is_plain = request_key in ("uris", "sessions")
+        keys = ("method", "body") if is_plain else ("command", "method", "body")
+        for key in keys:
             if getattr(load, request_key) is not None and key in load.model_fields_set:
                 yield TargetMistake(
                     ("load", key),
                     f"`{key}` and `{request_key}` cannot be combined",
-                    f"remove `{key}`: {REQUEST_FILE_HINTS[request_key]}",
+                    f"remove `{key}`: {hint}",
                 )
 
 
@@ -232,7 +238,7 @@ def _check_hosts(target: Target) -> Iterator[TargetMistake]:
     yield from _check_names_exist(("load", "hosts"), "host", target.load.hosts, target.hosts)
     host_by_address: dict[tuple[str, int | None], str] = {}
     for name, host in target.hosts.items():
-        owner = host_by_address.setdefault((host.address, host.port), name)
+        owner = host_by_address.setdefault((host.address.lower(), host.port), name)
         if owner != name and host.transport == "ssh":
             message = f"hosts {owner!r} and {name!r} have the same address {host.address}"
             hint = (
@@ -313,10 +319,25 @@ def _check_names_exist(
             hint = (
                 suggest_list(name, existing_names)
                 or (_find_address_hint(name, existing_names) if noun == "host" else None)
+                or _find_names_hint(name, existing_names)
                 or suggest_name(name, existing_names)
             )
             yield TargetMistake((*location, index), message, hint)
     yield from _check_duplicates(location, names)
+
+
+def _find_names_hint(name: str, existing_names: Collection[str]) -> str | None:
+    """Return the hint for a pattern of several names: `web*`, `web1-2`, `web[1:2]` or `all`."""
+    pattern = "*" if name.lower() in ("all", "any") else name
+    matching_names = [n for n in existing_names if "*" in pattern and fnmatchcase(n, pattern)]
+    series = re.fullmatch(r"([A-Za-z_-]{1,60}?)\[?([0-9]{1,4})(?:-|:|\.\.)([0-9]{1,4})\]?", name)
+    if series:
+        numbers = range(int(series[2]), int(series[3]) + 1)
+        names = {f"{series[1]}{number}" for number in numbers}
+        matching_names = [n for n in existing_names if n in names]
+    if not matching_names or (series and len(matching_names) == 1):
+        return None
+    return f"patterns are not expanded: write `[{', '.join(matching_names)}]`"
 
 
 def _find_address_hint(name: str, hosts: Mapping[str, object]) -> str | None:

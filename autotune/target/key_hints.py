@@ -42,6 +42,8 @@ _OTHER_KEYS: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("upstream upstreams backend backends frontend server servers",
          "`tiers: {lb: {hosts: lb1, service: nginx, forwards_to: web}}`"),
         ("env environment variables", "headers read variables: `load: {headers: {X-Token: '${TOKEN}'}}`"),
+        ("warmup warm_up repeat repeats schedule", "remove it: autotune warms up and repeats by itself"),
+        ("output results report out", "remove it: `autotune report STUDY` prints the results"),
         ("description comment notes title", "write a comment after '#'"),
         ("include extends import imports", "`&NAME` and `<<: *NAME` reuse a mapping in the same file"),
         ("optimizer algorithm", "`search: {sampler: auto}`"),
@@ -57,7 +59,9 @@ _OTHER_KEYS: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("role roles group groups labels tags tier service",
          "tiers name their hosts: `tiers: {web: {hosts: [web1], service: nginx}}`"),
         ("resources limits requests", "`cpus: 4, memory: 8GB`"),
-        ("proxy_jump jump_host bastion proxy_command", "set ProxyJump in ~/.ssh/config"),
+        ("proxy_jump jump_host bastion proxy_command gateway jump", "set ProxyJump in ~/.ssh/config"),
+        ("timeout connect_timeout", "set ConnectTimeout in ~/.ssh/config"),
+        ("os distribution zone region weight", "remove it: autotune reads the facts of a host itself"),
     ),
     "tiers": (
         ("replicas count scale instances size", "list the hosts: `hosts: [web1, web2]`"),
@@ -71,6 +75,9 @@ _OTHER_KEYS: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("resources deploy limits cpus memory cpu", _RESOURCES_HINT),
         ("address ip", "`hosts:` names hosts, and `hosts: {web1: {address: …}}` declares them"),
         ("container_name", "`container: NAME`"),
+        ("version tag", "remove it: autotune reads the version of the installed software"),
+        ("workers processes threads", "`parameters:` sets the values of a service"),
+        ("entry order", "remove it: `forwards_to:` and `uses:` determine the order of the tiers"),
         ("config conf config_file files", "`templates: DIRECTORY` overrides autotune's templates"),
     ),
     "slo": (
@@ -85,7 +92,7 @@ _OTHER_KEYS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "load": (
         ("rate rps qps target_rate arrival_rate throughput",
          f"{_RATE_HINT}, and `load: {{today: 400/s}}` is the rate of your users"),
-        ("vus users concurrency connections clients threads stages iterations ramp_up executor",
+        ("vus users concurrency connections clients threads stages iterations ramp ramp_up executor",
          _CLIENTS_HINT),
         ("duration", "`budget: {time: 45m}`"),
         ("uri endpoint page route", "`path: /`"),
@@ -101,6 +108,10 @@ _OTHER_KEYS: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("log access_log urls url_file paths",
          "`uris: FILE` lists paths; `autotune workload from-log` writes `requests: FILE`"),
         ("status expect_status checks assertions response expected", "`expect: {status: 200}`"),
+        ("follow_redirects redirects max_redirects", "request the page to which the site redirects"),
+        ("protocol scheme ssl tls https", "`url: https://shop.example/`"),
+        ("keepalive keep_alive", "remove it: each generator decides about its connections"),
+        ("weight weights", "`weight: 3` in `requests: FILE`"),
         ("think_time sleep delay", "`think: 1s` in a session of `requests: FILE`"),
         ("warmup warm_up", "remove it: autotune warms up the servers before each reading"),
     ),
@@ -129,6 +140,12 @@ _OTHER_KEYS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "services": (
         ("image build ports environment depends_on volumes container_name restart networks deploy",
          "`services:` declares unknown software; `tiers: {web: {hosts: …, service: …}}` is the stack"),
+    ),
+    "ssh": (
+        ("user username login", "`hosts: {web1: {user: NAME}}`"),
+        ("port", "`hosts: {web1: {port: 2222}}`"),
+        ("options option args ssh_args timeout known_hosts jump jump_host bastion proxy proxy_jump",
+         "write it in ~/.ssh/config, or in the file of `ssh: {config: FILE}`"),
     ),
     "requests": (
         ("url uri", "`path: /`"),
@@ -182,14 +199,15 @@ def _find_place_hint(name: str, valid_keys: list[str]) -> str | None:
     """Return the hint for a key that is valid at another place of a target."""
     places = _list_places().get(name, ())
     nearest_name = find_nearest_name(name, valid_keys)
-    if not places or (nearest_name and _compute_similarity(name, nearest_name) > CLEAR_SIMILARITY):
+    if not places or (nearest_name and compute_similarity(name, nearest_name) > CLEAR_SIMILARITY):
         return None
     places_text = " or ".join(places[:MAX_LISTED_PLACES])
     alternative = f", or did you mean {nearest_name!r}?" if nearest_name else ""
     return f"`{name}:` belongs {places_text}{alternative}"
 
 
-def _compute_similarity(name: str, other: str) -> float:
+def compute_similarity(name: str, other: str) -> float:
+    """Return the similarity of two names, from 0 to 1."""
     return difflib.SequenceMatcher(None, name, other).ratio()
 
 

@@ -222,7 +222,11 @@ def _suggest_tuning(value: object) -> str:
         return "such as `tune: [web.php_fpm, lb]`"
     if value.lower() in ("everything", "full", "any", "*"):
         return "write `tune: all`"
-    return f"write `[{value}]`"
+    words = re.split(r"[,;\s]+", value.strip())
+    names = [word for word in words if word.lower() not in ("core", "all")]
+    if value.lower() in ("none", "nothing", "off", "no", ""):
+        return "write `tune: core`; `autotune measure TARGET` measures without tuning"
+    return f"write `[{', '.join(names)}]`" if names else f"write `tune: {words[0].lower()}`"
 
 
 def _refuse_nothing(value: object) -> object:
@@ -314,6 +318,12 @@ class Load(TargetModel):
     def _check_addresses(self) -> Load:
         for key in ("vip", "host"):
             if (address := getattr(self, key)) is not None:
+                host_part, _, port_part = address.rpartition(":")
+                if port_part.isdigit() and host_part and ":" not in host_part:
+                    hint = (
+                        f"write `{key}: {host_part}`; `url: http://NAME:{port_part}/` names a port"
+                    )
+                    raise error_at_key(key, "the address contains a port", hint)
                 _check_ip_address(key, address)
         return self
 

@@ -61,8 +61,8 @@ def suggest_parameter(name: str, names: Iterable[str]) -> str:
     known_names = sorted(names)
     if list_hint := suggest_list(name, known_names):
         return list_hint
-    if is_wildcard(name):
-        return _suggest_pattern(name, known_names)
+    if selection_hint := _suggest_selection(name, known_names):
+        return selection_hint
     tier, _, name_in_tier = name.partition(".")
     service, dot_separator, _ = name_in_tier.partition(".")
     tier_names = [n for n in known_names if n.startswith(f"{tier}.")]
@@ -71,14 +71,28 @@ def suggest_parameter(name: str, names: Iterable[str]) -> str:
         n for n in known_names if name_in_tier and n.partition(".")[2] == name_in_tier
     ]
     if names_elsewhere:
-        return f"did you mean {names_elsewhere[0]!r}?"
-    if dot_separator and service and tier_names and find_nearest_name(service, services) is None:
+        nearest_tier = find_nearest_name(tier, [n.partition(".")[0] for n in names_elsewhere])
+        tier = nearest_tier or names_elsewhere[0].partition(".")[0]
+        return f"did you mean {f'{tier}.{name_in_tier}'!r}?"
+    is_service = dot_separator or find_nearest_name(name, tier_names) is None
+    if is_service and service and tier_names and find_nearest_name(service, services) is None:
         services_text = ", ".join(services)
         return f"{tier} contains {services_text}; `autotune params` lists their parameters"
     tiers = sorted({n.partition(".")[0] for n in known_names if "." in n})
     if tiers and not tier_names and find_nearest_name(name, known_names) is None:
         return f"names start with a tier ({', '.join(tiers)}); `autotune params` lists parameters"
     return suggest_name(name, tier_names or known_names)
+
+
+def _suggest_selection(name: str, known_names: list[str]) -> str | None:
+    """Return the hint for a name that selects several parameters; ``None`` for other names."""
+    if name.lower() in ("core", "all"):
+        return f"write `tune: {name.lower()}`, without brackets"
+    if name[:1] in ("!", "-", "^", "~"):
+        return f'exclude parameters by `parameters: {{"{name[1:]}.*": false}}`'
+    if name in list_prefixes(known_names):
+        return f'name one of its parameters, or exclude all of them: `"{name}.*": false`'
+    return _suggest_pattern(name, known_names) if is_wildcard(name) else None
 
 
 def _suggest_pattern(pattern: str, known_names: list[str]) -> str:

@@ -112,7 +112,9 @@ def convert_to_unit(value: object, unit: str) -> object:
         )
         example = next(filter(None, corrections), f"{match[1]}{unit}")
         expected_text = f"this parameter is counted in {unit}, such as {example}"
-    elif (plain_number := correct_number(value, "")) and plain_number != match[1]:
+    elif (
+        match[2] != "%" and (plain_number := correct_number(value, "")) and plain_number != match[1]
+    ):
         expected_text += f", such as {plain_number}"
     raise ValueError(f"{value!r}: {expected_text}")
 

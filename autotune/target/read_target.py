@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, replace
@@ -21,7 +22,12 @@ from autotune.target.field_types import (
     USER_PATTERN,
     TargetModel,
 )
-from autotune.target.key_hints import find_key_hint, find_other_key_hint, list_keys_at
+from autotune.target.key_hints import (
+    compute_similarity,
+    find_key_hint,
+    find_other_key_hint,
+    list_keys_at,
+)
 from autotune.target.messages import find_nearest_name, format_value
 from autotune.target.model import Bed, Host, Load, Ssh, Target, Tier
 from autotune.target.other_files import reject_other_file
@@ -135,7 +141,8 @@ def load_document(path: Path, *, foreign: bool = False) -> YamlDocument:
     try:
         return load_yaml(path, foreign=foreign)
     except TargetError as error:
-        if path.is_file():
+        # Path.is_file raises an error for a name that is too long.
+        if os.path.isfile(path):  # noqa: PTH113
             error.hint = find_format_hint(path) or error.hint
         raise
 
@@ -335,7 +342,14 @@ def _find_key_hint(
     if entry_hint is not None:
         return entry_hint
     is_near = find_nearest_name(name, valid_keys) is not None
-    if not is_near and located_value is None and document.find_text_before(location)[-1:] == ",":
+    is_misspelt = (
+        is_near and compute_similarity(name, str(find_nearest_name(name, valid_keys))) > 0.8
+    )
+    if (
+        not is_misspelt
+        and located_value is None
+        and document.find_text_before(location)[-1:] == ","
+    ):
         return "a ',' ends a value: write numbers without it, and lists in brackets, `[a, b]`"
     if not is_near and location[0] == "parameters" and isinstance(located_value, dict):
         return f"a parameter's name is one word: `{location[1]}.{name}.PARAMETER: {{fixed: VALUE}}`"

@@ -14,10 +14,12 @@ from autotune.target.field_types import (
     METHOD_PATTERN,
     PATH_PATTERN,
     FiniteNumber,
+    HintedError,
     PositiveValidator,
     Seconds,
     TargetModel,
 )
+from autotune.target.other_files import TARGET_KEYS
 from autotune.target.read_target import validate_document
 from autotune.target.yaml_document import YamlDocument, load_yaml, read_text
 
@@ -71,7 +73,10 @@ class WeightedVisit(TargetModel):
     @model_validator(mode="after")
     def _check_path_or_session(self) -> WeightedVisit:
         if (self.path is None) == (self.session is None):
-            raise ValueError("needs either `path` or `session`")
+            hint = "remove one of them" if self.path else "such as `{path: /, weight: 3}`"
+            if self.model_fields_set == {"weight"}:
+                hint = "remove the '- ' before `weight:`, and indent it as `path:` above"
+            raise HintedError("needs either `path` or `session`", hint)
         if self.path is None and (self.body or self.expect or "method" in self.model_fields_set):
             raise ValueError("write `method`, `body` and `expect` in the requests of the session")
         assert self.session_steps  # a single request is also validated as a `SessionStep`
@@ -94,12 +99,22 @@ class RequestsDocument(TargetModel):
 
 def read_visits(path: Path) -> tuple[WeightedVisit, ...]:
     """Return the visits in a file. Raises TargetError with the position of every mistake."""
-    document = (
-        _read_json_lines(path)
-        if path.suffix in JSON_LINES_SUFFIXES
-        else load_yaml(path, FILE_DESCRIPTION, EXAMPLE_HINT)
-    )
+    document = _read_document(path)
+    if TARGET_KEYS & document.root.keys() and "requests" not in document.root:
+        message = "this is a target, not a list of requests"
+        raise document.build_error((), message, hint=EXAMPLE_HINT)
     return validate_document(document, RequestsDocument).requests
+
+
+def find_line(path: Path, index: int) -> int:
+    """Return the line of the visit ``index`` in a file."""
+    return _read_document(path).find_position(("requests", index))[0]
+
+
+def _read_document(path: Path) -> YamlDocument:
+    if path.suffix in JSON_LINES_SUFFIXES:
+        return _read_json_lines(path)
+    return load_yaml(path, FILE_DESCRIPTION, EXAMPLE_HINT)
 
 
 def _read_json_lines(path: Path) -> YamlDocument:

@@ -68,6 +68,10 @@ STRING_HINTS = {
     "body": """quote the text, such as `body: '{"item": 7}'`""",
     "constraints": "write a comparison, such as `web.nginx.backlog <= 4096`",
     "app": "remove `app:` to tune your own site",
+    "address": "write a whole address, such as `address: 10.0.0.11`",
+    "name": "start it with a letter, such as `name: shop-1`",
+    "maximize": "name the value that the command prints, or remove the key",
+    "minimize": "name the value that the command prints, or remove the key",
 }
 NAMED_SECTIONS = ("hosts", "tiers", "parameters", "beds", "services")
 SCALAR_ERROR_TYPES = ("string_type", "int_type", "float_type", "bool_type", "literal_error")
@@ -125,7 +129,15 @@ _TEXT_HINTS = (
 )
 # Names in other programs, by the name to write
 _LITERAL_SYNONYMS = {
-    "containers": ("docker", "podman", "compose", "docker-compose", "container", "kubernetes"),
+    "containers": (
+        "docker",
+        "podman",
+        "compose",
+        "docker-compose",
+        "container",
+        "kubernetes",
+        "k8s",
+    ),
     "systemd": ("native", "host", "service", "bare-metal", "vm"),
     "embedded": ("private", "local", "process", "test"),
     "local": ("localhost", "none", "shell"),
@@ -233,7 +245,11 @@ def _find_number_hint(problem: ErrorDetails, key: str) -> str | None:
         return "write a single number"
     if isinstance(value, float):
         return f"write it as {value:.0f}" if isfinite(value) else None
-    if key == "status" and isinstance(value, str) and re.fullmatch("[2-4]xx", value.lower()):
+    if (
+        key == "status"
+        and isinstance(value, str)
+        and re.fullmatch("[2-4]xx|[0-9]{3}-[0-9]{3}", value.lower())
+    ):
         return "list the statuses, such as `status: [200, 204]`; the default is any 2xx"
     number = correct_number(value, key) or _expand_exponent(value)
     if number is None:
@@ -261,6 +277,8 @@ def _find_bounds_hint(_problem: ErrorDetails, key: str) -> str:
 def _find_entry_count_hint(problem: ErrorDetails, key: str) -> str:
     if problem["ctx"]["min_length"] > 1:
         return "add another entry"
+    if problem["loc"][:1] == ("tiers",):
+        return f"add a name, such as `{key}: [{'web1' if key == 'hosts' else 'nginx'}]`"
     example = NAMED_ENTRY_EXAMPLES.get(key)
     return f"add an entry, such as `{key}: {{NAME: {example}}}`" if example else "add an entry"
 
@@ -276,7 +294,8 @@ def _find_literal_hint(problem: ErrorDetails, _key: str) -> str | None:
 
 def _find_string_hint(problem: ErrorDetails, key: str) -> str | None:
     value = problem["input"]
-    if key in STRING_HINTS:
+    is_expected_text = "expect" in problem["loc"]
+    if key in STRING_HINTS and value is not None and not is_expected_text:
         return STRING_HINTS[key]
     if key == "mode" and isinstance(value, int):
         return f"quote it: `mode: '{value:04d}'`"
@@ -331,6 +350,11 @@ def _build_mapping_hint(location: Location, value: object, model: type[Any]) -> 
         return _build_rule_hint(value)
     if isinstance(value, list) and value and isinstance(value[0], dict):
         return "remove the '- ' before each key"
+    if section == "requests" and isinstance(value, str):
+        request = re.fullmatch(r"(?:([A-Z]{3,7}) +)?(/[!-~]*)", value)
+        if request:
+            method = f"method: {request[1]}, " if request[1] else ""
+            return f"write `{{{method}path: {request[2]}}}`"
     return _find_scalar_mapping_hint(location, value) or (
         f"valid keys: {', '.join(list_keys_at(location, model))}"
     )
@@ -341,7 +365,9 @@ def _find_scalar_mapping_hint(location: Location, value: object) -> str | None:
     key = find_last_key(location)
     if key == "simulated" and (boolean := correct_boolean(value)):
         return "write `simulated: {}`" if boolean == "true" else "remove it to use real hosts"
-    if key == "expect" and isinstance(value, int):
+    if key == "load" and isinstance(value, str) and re.fullmatch(r"/\S*|https?://\S+", value):
+        return f"write `load: {{{'path' if value.startswith('/') else 'url'}: {value}}}`"
+    if key == "expect" and isinstance(value, int) and not isinstance(value, bool):
         return f"write `expect: {{status: {value}}}`"
     if isinstance(value, str) and len(location) == 2 and location[0] == "hosts":
         # Other text may contain a password.

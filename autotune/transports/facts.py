@@ -100,11 +100,11 @@ def read_facts(
 
 def parse_facts(output: str, *, units: bool = False) -> HostFacts | None:
     """Return the facts in the output of a host's commands, or ``None`` if CPUs or memory are
-    missing.
+    missing or impossible.
     """
     rows = [line.split() for line in split_lines(output)]
     numbers_by_key = {row[0]: int(row[1]) for row in rows if len(row) == 2 and is_uint(row[1])}
-    if not numbers_by_key.get("cpus") or "memory" not in numbers_by_key:
+    if not numbers_by_key.get("cpus") or not is_uint(f"{numbers_by_key.get('memory')}000"):
         return None
     return HostFacts(
         cpus=min([float(numbers_by_key["cpus"]), *_parse_cpu_quotas(rows)]),

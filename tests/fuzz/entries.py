@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from autotune.cli.options import parse_rates
 from autotune.deploy import adopted_files, backup, host_lock
 from autotune.deploy.host_commands import Command, run_commands
 from autotune.deploy.host_state import parse_files, parse_sysctls
@@ -22,7 +23,6 @@ from autotune.discovery.host_reading import DiscoveredHost, _parse_backlogs
 from autotune.discovery.tier_adoption import adopt_tier
 from autotune.discovery.tiers import find_instances, group_tiers
 from autotune.environments.preparation import prepare
-from autotune.errors import AutotuneError
 from autotune.export.writer import build_export
 from autotune.loads import (
     answer_kind,
@@ -315,7 +315,7 @@ def _loads() -> Iterator[Entry]:
         "mutilate",
         recorded(folder + "mutilate"),
         check=lambda s: (sane(s), counted(s.result))[0],
-        parse=lambda text: mutilate.parse_output(text, SPEC),
+        parse=lambda text: mutilate.parse_output(text, LoadSpec(400, 2, latency_limit=0.050)),
         weight=2,
         **never,
     )
@@ -901,12 +901,7 @@ def _host_counts(desk: Desk, text: str) -> object:
 
 
 def _rates(desk: Desk, text: str) -> object:
-    """Parse the option like Typer, which accepts everything that float() accepts."""
-    try:
-        rate = float(text)
-    except ValueError:
-        raise AutotuneError("a usage error") from None
-    return _planned(desk, hosts=["web=1"], rates=[rate])
+    return _planned(desk, hosts=["web=1"], rates=parse_rates("--rate", [text]))
 
 
 def _studies(desk: Desk) -> Iterator[Entry]:

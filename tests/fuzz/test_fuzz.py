@@ -72,6 +72,9 @@ def test_no_parser_stumbles_over_structure(tmp_path: Path) -> None:
         ("whole answers", "0.012>", "0.0٣>"),
         ("adopting haproxy", "stats socket ", "stats socket\n"),
         ("adopting balancer", "events {", 3 * f"{places.LB}include *;\n" + "events {"),
+        ("host facts", "memory ", "memory 18446744073709551\nwas "),
+        ("sweep files", "target: ", f"target: {LONG * 'a'}"),
+        ("masking puma", "threads ", LONG // 2 * "a\n" + "threads "),
         ("adopting uwsgi", "http-socket = ", f"http-socket = unix:/{LONG * '['}"),
     ],
 )

@@ -103,7 +103,7 @@ def test_a_script_goes_with_what_it_imports(tmp_path: Path) -> None:
 def test_what_lies_above_the_script_goes_too(tmp_path: Path) -> None:
     (tmp_path / "load").mkdir()
     (tmp_path / "common.js").write_text("export const A = 1;")
-    load = read_script(script(tmp_path / "load", "import { A } from '../common.js';"))
+    load = read_script(script(tmp_path / "load", "import A from '../common.js'; export default A"))
     assert [name for name, _ in load.files] == ["load/shop.js", "common.js"]
 
 
@@ -118,6 +118,7 @@ def test_what_lies_above_the_script_goes_too(tmp_path: Path) -> None:
             "import { x } from 'https://jslib.k6.io/a.js'",
             "from the network: import a local copy",
         ),
+        ("export const A = 1;", "the script exports no default function"),
         ("import { x } from './gone.js'", "cannot read gone.js: No such file or directory"),
         (
             "http.get('/').submitForm({})",

@@ -81,6 +81,13 @@ def test_less_load_than_ordered_without_late_answers_is_the_generators() -> None
     assert result.right_answers + result.error_count == result.intended == 8000
 
 
+def test_more_load_than_ordered_is_no_reading() -> None:
+    result = read("healthy", LoadSpec(100, 2, latency_limit=10.0, ramp_seconds=0.5)).result
+    assert result.limited is not None
+    assert "but should have sent 200" in result.limited
+    assert result.errors == {"not sent": 200}
+
+
 def test_the_crash_of_the_default_is_named() -> None:
     result = read("segmentation-fault").result
     assert result.limited is not None

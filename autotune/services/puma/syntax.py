@@ -23,13 +23,15 @@ _STATEMENT_PATTERN = re.compile(
     r"[ \t]*(?P<name>[a-z_]\w*[!?]?)(?:(?P<sign>[ \t]*=(?![=~>]))|[ \t]*\(|[ \t]+|$)(?P<rest>.*)"
 )
 _CONDITION_PATTERN = re.compile(r"[ \t](?:if|unless|while|until|rescue)[ \t].*")
+_BLOCK_WORDS = "if|unless|case|while|until|for|begin|def|class|module|do|end"
 _KEYWORD_PATTERN = re.compile(
-    rf"""{_QUOTED_PATTERN}|(?<![\w.:@$])(?P<word>if|unless|case|while|until|for|begin|def|class|module|do|end)"""
-    r"""(?![\w:?!=])|(?P<bracket>[(\[{)\]}])|."""
+    rf"""{_QUOTED_PATTERN}|(?<![\w.:@$])(?P<word>{_BLOCK_WORDS})(?![\w:?!=])|"""
+    r"""(?P<bracket>[(\[{)\]}])|."""
 )
+# Most lines open and close no block, and this pattern is much faster than tokens.
+_BLOCK_MARK_PATTERN = re.compile(rf"[(\[{{)\]}}]|\b(?:{_BLOCK_WORDS})\b")
 _CLOSING_BRACKETS = {")": "(", "]": "[", "}": "{"}
 _ENDLESS_METHOD_PATTERN = re.compile(r"\s*def\s++[\w.]++[?!]?\s*+(?:\([^)]*+\)\s*+)?+=(?![=~])")
-_LOOP_WORDS = ("while", "until", "for")
 _HEREDOC_PATTERN = re.compile(r"""<<[~-]?(["'`]?)(?P<mark>[A-Z_]\w*)\1""")
 # Calls in the configuration whose effect only Ruby can determine.
 _OPAQUE_PATTERN = re.compile(
@@ -74,9 +76,12 @@ def parse_directives(file_text: str, *, strict: bool = True) -> tuple[Directive,
         enclosing_blocks = block_stack.enclosing_blocks
         if change_match := _OPERATOR_ASSIGNMENT_PATTERN.match(code):
             # An operator such as `+=` assigns a second value, so the variable's value is uncertain.
-            name = Word(f"{change_match['name']}=", code_start + change_match.start("name"))
             directives.append(
-                Directive(name, (Word("", code_start + change_match.end()),), enclosing_blocks)
+                Directive(
+                    Word(f"{change_match['name']}=", code_start + change_match.start("name")),
+                    (Word("", code_start + change_match.end()),),
+                    enclosing_blocks,
+                )
             )
         elif statement_match := _STATEMENT_PATTERN.fullmatch(code):
             directives += _parse_statement(statement_match, code_start, enclosing_blocks)
@@ -102,7 +107,7 @@ class _BlockStack:
         """Update the stack of open blocks for one statement, which may open and close blocks."""
         endless_match = _ENDLESS_METHOD_PATTERN.match(code)
         open_loops, is_start = 0, True
-        for token in _KEYWORD_PATTERN.finditer(code):
+        for token in _KEYWORD_PATTERN.finditer(code) if _BLOCK_MARK_PATTERN.search(code) else ():
             word, bracket_text = token["word"], token["bracket"]
             if bracket_text in _CLOSING_BRACKETS:
                 self._close_block(_CLOSING_BRACKETS[bracket_text], start + token.start())
@@ -114,7 +119,7 @@ class _BlockStack:
                 open_loops -= 1  # the `do` of a loop does not open another block
             elif word == "do" or (word and is_start and not (word == "def" and endless_match)):
                 self._open.append(("end", first_word, start))
-                open_loops += word in _LOOP_WORDS
+                open_loops += word in ("while", "until", "for")
             if word or not token[0].isspace():
                 # At the start of an expression, a keyword opens a block. Elsewhere, the keyword is a
                 # condition.
@@ -156,7 +161,7 @@ def _list_statements(file_text: str) -> Iterator[tuple[str, int]]:
 def _split_statements(code_line: str) -> Iterator[str]:
     """Yield the statements in a line, which are separated by semicolons outside of quotes."""
     start_position = 0
-    for token in _TOKEN_PATTERN.finditer(code_line):
+    for token in _TOKEN_PATTERN.finditer(code_line) if ";" in code_line else ():
         if token[0] == ";":
             yield code_line[start_position : token.start()]
             start_position = token.end()
