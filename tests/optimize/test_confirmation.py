@@ -158,3 +158,30 @@ def test_a_gain_far_above_the_noise_is_reported_as_measured() -> None:
     assert gain is not None
     assert gain.ratio == pytest.approx(plain.ratio, rel=1e-6)
     assert proof([]).compute_proven_gain() is None
+
+
+def build_pairs(ratios: Sequence[float], sd: float) -> list[SideMeasurement]:
+    """Return one pair for each ratio of winner and baseline."""
+    return [
+        SideMeasurement(
+            is_winner_turn(index),
+            Estimate.from_value(
+                1000.0 * (ratios[index // 2] if is_winner_turn(index) else 1.0), sd
+            ),
+        )
+        for index in range(2 * len(ratios))
+    ]
+
+
+@pytest.mark.parametrize(("worse_pairs", "is_proven"), [(0, True), (1, True), (2, False)])
+def test_a_single_pair_on_a_bed_does_not_refute_the_gain_of_all_beds(
+    worse_pairs: int, is_proven: bool
+) -> None:
+    noisy_pairs = build_pairs([1.0, 1.2, 1.1, 1.3, 1.02, 1.18] * 2, 0.1)
+    both = Proof({"a": noisy_pairs, "b": build_pairs([0.97] * worse_pairs, 0.005)})
+    assert all(gain.high < 1.0 for bed, gain in both.gain_by_bed.items() if bed == "b")
+    gain = both.compute_gain()
+    assert gain is not None
+    assert gain.low > 1.0
+    assert not both.beds_disagree
+    assert both.is_proven is is_proven

@@ -109,3 +109,27 @@ def test_the_arithmetic_is_shown_with_its_quantities(tmp_path: Path) -> None:
 def test_what_means_nothing_is_said(tmp_path: Path, rule: str, said: str) -> None:
     with pytest.raises(TargetError, match=re.escape(said)):
         fleet(tmp_path, constraint(rule))
+
+
+CHILDREN = "web.php_fpm.max_children <= 20"
+BOTH = "web.php_fpm.max_children + web.nginx.worker_processes <= 22"
+
+
+@pytest.mark.parametrize(
+    ("rule", "service", "children"),
+    [
+        (CHILDREN, "nginx+php-fpm", 20),
+        (CHILDREN, "apache+php-fpm", 20),
+        (BOTH, "nginx+php-fpm", 20),
+        (BOTH, "apache+php-fpm", 50),
+    ],
+)
+def test_a_rule_applies_only_while_all_its_services_run(
+    tmp_path: Path, rule: str, service: str, children: int
+) -> None:
+    choice = ("service: nginx+php-fpm", "service: [nginx+php-fpm, apache+php-fpm]")
+    space = fleet(tmp_path, constraint(rule), choice)
+    suggested = {
+        "web.service": service, "web.php_fpm.max_children": 50, "web.nginx.worker_processes": 2
+    }  # fmt: skip
+    assert space.build_candidate(suggested).settings["web.php_fpm.max_children"] == children

@@ -311,6 +311,22 @@ def test_the_trial_of_a_bed_that_is_gone_is_given_to_another_one_once(
     assert other.replaced_trial is None
 
 
+@pytest.mark.parametrize("repeating_bed", [None, "a"])
+def test_a_bed_repeats_its_interrupted_trial_unless_another_bed_did(
+    environment: multi_bed.MultiBedEnvironment, repeating_bed: str | None
+) -> None:
+    stock = environment.space.baseline
+    trials = [begun(n, Phase.BASELINE, bed, stock) for n, bed in enumerate("abc")]
+    settings = {**stock, "web.php_fpm.max_children": 33}
+    trials.append(begun(3, Phase.SEARCH, "c", settings, over=False, suggested={"x": 1}))
+    if repeating_bed is not None:
+        trials.append(begun(4, Phase.SEARCH, repeating_bed, settings, replaced_trial=3))
+    state = State(beds=tuple(LEVELS), trials=tuple(trials), seconds={"load": 1.0})
+    step = select_next_step(state, environment.space, BUDGET, 1.0, "c")
+    repeat = MeasureStep(Phase.SEARCH, settings, suggested={"x": 1})
+    assert (step == repeat) is (repeating_bed is None)
+
+
 def test_one_side_of_a_pair_stays_on_its_bed(environment: multi_bed.MultiBedEnvironment) -> None:
     stock = environment.space.baseline
     trials = [begun(n, Phase.BASELINE, bed, stock) for n, bed in enumerate("abc")]
@@ -373,7 +389,9 @@ def test_every_bed_measures_latency_at_the_same_rate(three: Path) -> None:
     state, baseline = load_state(three), find_baseline(load_state(three))
     assert baseline is not None
     assert baseline.peak is not None
-    proof = {trial.number for trial in state.list_finished_trials(Phase.CONFIRM)}
+    proof_trials = state.list_finished_trials(Phase.CONFIRM)
+    assert len({trial.bed for trial in proof_trials}) > 1, "beds that waited join the next stage"
+    proof = {trial.number for trial in proof_trials}
     readings = [r for r in load_readings(three) if r.purpose == TODAY_PURPOSE]
     assert Counter(reading.trial for reading in readings) == Counter(proof)
     assert {reading.rate for reading in readings} == {readings[0].rate}

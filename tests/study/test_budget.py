@@ -27,7 +27,7 @@ from autotune.study.schedule import (
     compute_time_limit,
     select_next_step,
 )
-from autotune.study.study_loop import run_study_loop
+from autotune.study.study_loop import prepare_measurement, run_study_loop
 from autotune.study.study_state import Phase, State, Trial
 from autotune.study.study_store import StudyStore
 from autotune.study.verdict import Verdict
@@ -161,3 +161,13 @@ def test_three_minutes_suffice_to_prove_a_winner_of_few_changes(
         n for n in space.active_parameters(best.settings) if best.settings[n] != space.baseline[n]
     ]
     assert 1 <= len(changed) <= 12
+
+
+def test_load_on_slow_pages_lasts_at_most_a_twelfth_of_the_budget(tmp_path: Path) -> None:
+    with closing(StudyStore(tmp_path)) as store:
+        context = simulated.context(
+            store, simulated.flat, simulated.FormulaFleet(), seed=1, pace=0.0
+        )
+        step = MeasureStep(Phase.BASELINE, context.space.baseline)
+        *_, usual_seconds = prepare_measurement(step, context, TEN)
+    assert usual_seconds == 600.0 / 12

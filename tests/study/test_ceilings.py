@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from autotune.errors import AutotuneError
+from autotune.deploy.stack import Stack, StackContext, build_stack
+from autotune.errors import AutotuneError, UsageError
 from autotune.loads.base import LoadError
 from autotune.services.base import Endpoint
+from autotune.services.registry import list_target_services
 from autotune.study import ceilings
-from autotune.study.ceilings import CacheLoadTest, CeilingRequest
+from autotune.study.ceilings import CacheLoadTest, CeilingRequest, build_ceiling_request
+from autotune.study.measure_capacity import ComparisonConfiguration, MeasurementRequest
+from autotune.study.study_store import StudyStore
+from autotune.target.model import Target
+from autotune.target.read_target import read_target
 from autotune.target.slo import Slo
 from autotune.transports.base import CommandResult
+from tests.modelled import noisy
+from tests.space.targets import FLEET, ROOMY
+from tests.study import simulated
+from tests.study.simulated import FormulaFleet
+
+SETTINGS = {"web.php_fpm.max_children": 9}
+LOCAL = simulated.LOCAL.read_text(encoding="utf-8")
 
 
 class Host:
@@ -36,11 +52,13 @@ class Host:
         self.ran.append(f"put {path}")
 
 
-def of_stack(host: Host, *clients: int) -> ceilings.StackCeilings:
+def of_stack(
+    host: Host, *clients: int, fleet: FormulaFleet | None = None
+) -> ceilings.StackCeilings:
     notes: list[str] = []
     context: Any = SimpleNamespace(
-        session=SimpleNamespace(fleet=SimpleNamespace(deploy=lambda _: None)),
-        space=SimpleNamespace(build_candidate=lambda _: SimpleNamespace(settings={})),
+        session=SimpleNamespace(fleet=fleet or FormulaFleet()),
+        space=simulated.space(),
         progress=SimpleNamespace(note=notes.append),
     )
     request: Any = SimpleNamespace(url="http://127.0.0.1/", method="GET", headers=(), body=None)
@@ -48,7 +66,7 @@ def of_stack(host: Host, *clients: int) -> ceilings.StackCeilings:
         begin_measurement=lambda **_: (), load_hosts=[host], request=request, timeout=2.0,
         max_rate=1000.0, answer_check=None,
     )  # fmt: skip
-    measured = ceilings._measure_stack(context, meter, CeilingRequest({}, None, clients))
+    measured = ceilings._measure_stack(context, meter, CeilingRequest(SETTINGS, None, clients))
     assert len(notes) == len(clients)
     return measured
 
@@ -67,8 +85,9 @@ def test_a_stack_is_warmed_up_once_and_loaded_by_each_number_of_clients(
         ),
     )
     monkeypatch.setattr(ceilings, "CLOSED_LOOP_GENERATORS", {"loop": load})
-    host = Host("loop")
-    measured = of_stack(host, 1, 5)
+    host, fleet = Host("loop"), FormulaFleet()
+    measured = of_stack(host, 1, 5, fleet=fleet)
+    assert fleet.settings == simulated.space().build_candidate(SETTINGS).settings
     assert host.ran == ["loop 1 1", "loop 1 5", "loop 5 5"]
     assert measured.generator == "loop"
     assert [ceiling.rate for ceiling in measured.ceilings] == [100.0, 100.0]
@@ -109,3 +128,121 @@ def test_a_number_of_clients_is_from_1_to_500(text: str) -> None:
     assert ceilings._parse_client_counts("1,500") == (1, 500)
     with pytest.raises(AutotuneError, match="expected numbers from 1 to 500"):
         ceilings._parse_client_counts(text)
+
+
+def build_request(
+    directory: Path, target_text: str, cache_tier: str | None, request: MeasurementRequest
+) -> CeilingRequest:
+    path = directory / "target.yaml"
+    path.write_text(target_text, encoding="utf-8")
+    environment: Any = SimpleNamespace(file=read_target(path))
+    return build_ceiling_request(environment, request, cache_tier, "1,5")
+
+
+ALONE = MeasurementRequest(SETTINGS, None, 1)
+BASELINE = ComparisonConfiguration("baseline", {})
+
+
+@pytest.mark.parametrize(("cache_tier", "client_counts"), [(None, (1, 5)), ("cache", ())])
+@pytest.mark.parametrize("allow_unpaced", [False, True])
+def test_a_ceiling_is_requested_for_the_stack_or_for_the_caches_of_a_tier(
+    cache_tier: str | None, client_counts: tuple[int, ...], allow_unpaced: bool, tmp_path: Path
+) -> None:
+    text = LOCAL.replace("load: {", "load: {unpaced: true, ") if allow_unpaced else LOCAL
+    expected = CeilingRequest(SETTINGS, cache_tier, client_counts, allow_unpaced)
+    assert build_request(tmp_path, text, cache_tier, ALONE) == expected
+
+
+@pytest.mark.parametrize(
+    ("cache_tier", "measurement", "target_text", "message"),
+    [
+        (None, replace(ALONE, repeat=2), LOCAL, "--closed and --repeat cannot be combined"),
+        ("cache", replace(ALONE, repeat=2), LOCAL, "--tier and --repeat cannot be combined"),
+        (None, replace(ALONE, against=BASELINE), LOCAL, "--closed and --against cannot be"),
+        ("cache", replace(ALONE, against=BASELINE), LOCAL, "--tier and --against cannot be"),
+        (None, ALONE, noisy(""), "--closed needs a stack of servers, and the target is a model"),
+        ("cache", ALONE, noisy(""), "--tier needs a stack of servers, and the target is a model"),
+        ("web", ALONE, LOCAL, "tier 'web' does not use memcache"),
+        ("cahce", ALONE, LOCAL, "tier 'cahce' does not exist"),
+    ],
+)
+def test_an_impossible_ceiling_is_refused_with_the_name_of_its_option(
+    cache_tier: str | None,
+    measurement: MeasurementRequest,
+    target_text: str,
+    message: str,
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        build_request(tmp_path, target_text, cache_tier, measurement)
+
+
+TWO_CACHES = (
+    FLEET.replace("uses: [cache, store]", "uses: [cache, sessions, store]")
+    .replace("tiers:", "  mc2: {address: 198.18.0.6}\ntiers:")
+    .replace("load:", "  sessions: {hosts: mc2, service: memcached}\nload:")
+)
+
+
+def build_two_caches(directory: Path) -> tuple[Target, Stack]:
+    """Return a target with two tiers of memcached, and its stack."""
+    path = directory / "two.yaml"
+    path.write_text(TWO_CACHES, encoding="utf-8")
+    target = read_target(path).target
+    programs = {
+        name: paths[0]
+        for tier_service in list_target_services(target)
+        for name, paths in tier_service.service.programs.items()
+    }
+    programs_by_host = dict.fromkeys(target.hosts, programs)
+    facts = dict.fromkeys(target.hosts, ROOMY)
+    context = StackContext("run", {}, programs_by_host, facts, installed=True)
+    return target, build_stack(target, context)
+
+
+def measure_caches(directory: Path, host: Host, tier: str, *, allow_unpaced: bool) -> Any:
+    """Measure the caches of a tier, whose whole stack sustains 1,000 requests/s."""
+    target, stack = build_two_caches(directory)
+    meter: Any = SimpleNamespace(load_hosts=[host], stack=stack, slo=Slo(), max_rate=2000.0)
+    request = CeilingRequest({}, tier, (), allow_unpaced)
+    with closing(StudyStore(directory)) as store:
+        store.record_study_start("s", LOCAL, source="s", facts={})
+        context = simulated.context(store, simulated.flat, FormulaFleet(), seed=1, pace=0.0)
+        measured = ceilings._measure_caches(target, context, meter, request)
+        assert len(store.state.trials) == 1
+    return measured
+
+
+@pytest.mark.parametrize(
+    ("tier", "server"), [("cache", "198.18.0.4:11211"), ("sessions", "198.18.0.6:11211")]
+)
+def test_only_the_caches_of_the_requested_tier_are_measured(
+    tier: str, server: str, tmp_path: Path
+) -> None:
+    host = Host("memcaslap", printed="nothing of use")
+    measured = measure_caches(tmp_path, host, tier, allow_unpaced=True)
+    assert measured.servers == (server,)
+    commands = [command for command in host.ran if "memcaslap --servers" in command]
+    assert len(commands) == 4
+    assert all(f"--servers {server} " in command for command in commands)
+
+
+@pytest.mark.parametrize(
+    ("programs", "allow_unpaced", "is_refused"),
+    [
+        (("memcaslap",), False, True),
+        (("memcaslap",), True, False),
+        (("mutilate", "memcaslap"), False, False),
+    ],
+)
+def test_only_a_target_that_allows_it_loads_caches_without_rate_control(
+    programs: tuple[str, ...], allow_unpaced: bool, is_refused: bool, tmp_path: Path
+) -> None:
+    host = Host(*programs, status=255)
+    if is_refused:
+        with pytest.raises(LoadError, match="memcaslap has no rate control"):
+            measure_caches(tmp_path, host, "cache", allow_unpaced=allow_unpaced)
+        assert host.ran == []
+    else:
+        measured = measure_caches(tmp_path, host, "cache", allow_unpaced=allow_unpaced)
+        assert all(ceiling.failed for ceiling in measured.ceilings)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import closing
 from math import exp
 from pathlib import Path
 
@@ -9,12 +10,16 @@ import pytest
 from typer.testing import CliRunner
 
 from autotune.cli import app
+from autotune.errors import AutotuneError
+from autotune.optimize.model_view import ModelView, ParameterEffect
+from autotune.optimize.reversal_cost import ReversalCost
+from autotune.study.explain_study import ModelAnalysis, analyze_study
+from autotune.study.study_state import State
+from autotune.study.study_store import StudyStore
+from autotune.study.verdict import Verdict
 from tests.printed import printed
 
 TARGET = Path(__file__).parents[2] / "targets" / "paper.yaml"
-
-
-pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +47,7 @@ def events(study: Path, kind: str) -> list[dict[str, object]]:
     return [record for line in lines if (record := json.loads(line))["event"] == kind]
 
 
+@pytest.mark.long
 def test_the_model_says_what_matters_without_a_measurement(studies: Path) -> None:
     before = len(events(studies / "paper", "trial"))
     found = explained(studies, "--json")
@@ -56,6 +62,7 @@ def test_the_model_says_what_matters_without_a_measurement(studies: Path) -> Non
         assert ("not distinguishable" in line) is not change["distinguishable"]
 
 
+@pytest.mark.long
 def test_explain_report_and_json_give_one_cost_for_each_change(studies: Path) -> None:
     found = explained(studies, "--json")
     report = CliRunner().invoke(app, ["report", "paper", "--json", "--studies", str(studies)])
@@ -69,6 +76,7 @@ def test_explain_report_and_json_give_one_cost_for_each_change(studies: Path) ->
         assert cost["distinguishable"] == change["distinguishable"]
 
 
+@pytest.mark.long
 def test_measured_the_smallest_set_can_be_exported(studies: Path, tmp_path: Path) -> None:
     found = explained(studies, "--measure", "--yes", "--maximum", "24", "--json")
     minimal = found["minimal"]
@@ -86,6 +94,7 @@ def test_measured_the_smallest_set_can_be_exported(studies: Path, tmp_path: Path
     assert not set(exported) & set(minimal["dropped"])
 
 
+@pytest.mark.long
 def test_the_leaders_of_an_earlier_study_are_tried_first(studies: Path) -> None:
     (record,) = events(studies / "paper-2", "transferred")
     assert record["of"] == "paper"
@@ -94,6 +103,7 @@ def test_the_leaders_of_an_earlier_study_are_tried_first(studies: Path) -> None:
     assert 1 <= len(tried) <= len(record["configurations"]) <= 3
 
 
+@pytest.mark.long
 def test_a_study_of_somebody_else_is_explained_and_not_changed(
     studies: Path, tmp_path: Path
 ) -> None:
@@ -114,3 +124,27 @@ def test_a_study_of_somebody_else_is_explained_and_not_changed(
     )
     assert refused.exit_code != 0
     assert "is read-only" in str(refused.exception)
+
+
+MODEL = ModelView((ParameterEffect("t.s.a", 0.4),), (), (), {})
+COSTS = {"t.s.a": ReversalCost(0.4, 0.05)}
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        State(model=MODEL, verdict=Verdict("no-improvement")),
+        State(model=MODEL, reversal_costs=COSTS),
+        State(model=MODEL, verdict=Verdict("improved", 1), reversal_costs=COSTS),
+    ],
+)
+def test_a_recorded_analysis_is_not_computed_again(state: State, tmp_path: Path) -> None:
+    assert analyze_study(tmp_path, state, 1) == ModelAnalysis(MODEL, state.reversal_costs)
+
+
+@pytest.mark.parametrize("state", [State(), State(model=MODEL), State(verdict=Verdict("improved"))])
+def test_an_incomplete_analysis_is_computed_from_the_trials(state: State, tmp_path: Path) -> None:
+    with closing(StudyStore(tmp_path)) as store:
+        store.record_study_start("s", TARGET.read_text(encoding="utf-8"), source="s", facts={})
+    with pytest.raises(AutotuneError, match="the study has no trials yet"):
+        analyze_study(tmp_path, state, 1)

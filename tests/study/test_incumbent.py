@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import sqrt
+from math import log, sqrt
 
 import pytest
 
@@ -170,3 +170,21 @@ def test_a_rough_incumbent_is_measured_again_once() -> None:
     assert find_rough_incumbent(second) == state.trials[2]
     precise = studied(trial(0, Phase.BASELINE, 450.0), trial(1, Phase.SEARCH, 900.0))
     assert find_rough_incumbent(precise) is None
+
+
+@pytest.mark.parametrize(
+    ("phase", "baseline_peak", "sd"),
+    [
+        (Phase.CONFIRM, 400.0, log(900.0 / 400.0) / 2),
+        (Phase.CONFIRM, 890.0, REPEAT_LOG_SD),
+        (Phase.CONFIRM, None, REPEAT_LOG_SD),
+        (Phase.FINALIST, 400.0, REPEAT_LOG_SD),
+    ],
+)
+def test_the_proof_can_correct_a_wrong_peak_of_one_side(
+    phase: Phase, baseline_peak: float | None, sd: float
+) -> None:
+    state = studied(trial(0, Phase.BASELINE, baseline_peak), trial(1, Phase.SEARCH, 900.0))
+    expected = estimate_expected_peak(state, MeasureStep(phase, {}, source_trial=1))
+    assert expected is not None
+    assert expected.sd == pytest.approx(sd)

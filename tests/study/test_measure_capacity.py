@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from autotune.environments.peak import Peak
-from autotune.errors import AutotuneError
+from autotune.errors import AutotuneError, UsageError
 from autotune.services.base import Settings
 from autotune.space.space import SearchSpace
 from autotune.study.measure_capacity import (
     ComparisonConfiguration,
     Measurement,
     build_comparison_configuration,
+    build_measurement_request,
     find_unapplied_settings,
 )
 from autotune.study.study_state import Phase, Trial
@@ -117,3 +120,41 @@ def test_a_rate_is_reached_only_if_every_repeat_meets_the_objective() -> None:
     assert reaches(good, bound)
     assert not reaches(good, unmet)
     assert not reaches(unmet)
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "has_interval"),
+    [
+        (("measured",), False),
+        (("measured", "measured"), True),
+        (("measured", "unmeetable"), False),
+        (("unmeetable", "unmeetable"), False),
+    ],
+)
+def test_only_repeats_that_all_find_a_capacity_have_an_interval(
+    verdicts: tuple[str, ...], has_interval: bool
+) -> None:
+    trials = tuple(
+        Trial(n, Phase.MEASURE, {}, peak=Peak(120.0, 110.0, 130.0, 0.03, verdict))
+        for n, verdict in enumerate(verdicts)
+    )
+    interval = Measurement("shop", trials).interval
+    assert (interval is not None) is has_interval
+    assert interval is None or interval[0] < 120.0 < interval[1]
+
+
+@pytest.mark.parametrize(("children", "is_refused"), [(None, True), (5, True), (9, False)])
+def test_an_export_with_the_baseline_settings_is_not_compared_with_the_baseline(
+    tmp_path: Path, children: int | None, is_refused: bool
+) -> None:
+    """The default number of children is 5."""
+    settings = {} if children is None else {"web.php_fpm.max_children": children}
+    (tmp_path / "manifest.json").write_text(json.dumps({"parameters": settings}))
+    environment: Any = SimpleNamespace(space=fleet(tmp_path))
+    if is_refused:
+        with pytest.raises(UsageError, match="have the same settings"):
+            build_measurement_request(environment, None, str(tmp_path), 1)
+        return
+    request = build_measurement_request(environment, None, str(tmp_path), 1)
+    assert request.against is not None
+    assert (request.settings, request.against.settings) == ({}, settings)

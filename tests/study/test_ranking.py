@@ -14,6 +14,7 @@ from autotune.optimize.ranking import PosteriorPeaks
 from autotune.space.space import SearchSpace
 from autotune.study.ranking import (
     decide_verdict,
+    find_best_preset,
     find_best_trial,
     is_clearly_worse,
     list_confirmations,
@@ -384,3 +385,97 @@ def test_nothing_more_is_measured_for_a_winner_that_fails() -> None:
     failed = Trial(len(state.trials), Phase.CONFIRM, {}, source_trial=2, failure="it stopped")
     failing = replace(state, trials=(*state.trials, failed))
     assert select_next_step(failing, space, budget, 60.0) == ConcludeStep()
+
+
+def build_finals(*confirmations: tuple[int, float]) -> State:
+    """A study of 60 s per trial, with finals and these measurements of the proof."""
+    state = believed((STOCK, 90.0), (ADVICE, 60.0), (OTHER, 92.0), (OTHER, 80.0), sd=0.04)
+    state = measured_again(state, Phase.FINALIST, (2, 93.0), (3, 80.0))
+    state = measured_again(state, Phase.CONFIRM, *confirmations)
+    return replace(
+        state, simplification=Simplification(), seconds={"load": 60.0 * len(state.trials)}
+    )
+
+
+ONE_PAIR = ((0, 90.0), (2, 91.0))
+THREE_PAIRS = (*ONE_PAIR, (2, 88.0), (0, 91.0), (0, 90.0), (2, 92.0))
+
+
+@pytest.mark.parametrize(
+    ("confirmations", "elapsed_seconds", "is_continued"),
+    [
+        # Pairs of at least 15 s per side, which may exceed the budget of 1,000 s by less than one pair
+        (ONE_PAIR, 999.0, True),
+        (ONE_PAIR, 1000.0, False),
+        # Pairs of 60 s per side, which must end within the budget
+        (THREE_PAIRS, 879.0, True),
+        (THREE_PAIRS, 880.0, False),
+    ],
+)
+def test_only_the_pairs_that_a_proof_needs_may_exceed_the_budget(
+    confirmations: tuple[tuple[int, float], ...], elapsed_seconds: float, is_continued: bool
+) -> None:
+    space, budget = SearchSpace((), (), {}), Budget.model_construct(trials=4, time=1000.0)
+    step = select_next_step(build_finals(*confirmations), space, budget, elapsed_seconds)
+    if is_continued:
+        assert isinstance(step, MeasureStep)
+        assert step.phase is Phase.CONFIRM
+    else:
+        assert step == ConcludeStep()
+
+
+@pytest.mark.parametrize(
+    ("block_count", "elapsed_seconds", "phase"),
+    [
+        (0, 900.0, Phase.SIMPLIFIED),  # 140 s may be enough for the first block and the proof
+        (0, 920.0, Phase.CONFIRM),
+        (1, 580.0, Phase.SIMPLIFIED),  # seven measurements of 60 s each
+        (1, 590.0, Phase.CONFIRM),
+    ],
+)
+def test_the_first_block_is_measured_even_if_less_time_remains_for_the_proof(
+    block_count: int, elapsed_seconds: float, phase: Phase
+) -> None:
+    block = Simplification(
+        of=2, settings={"a.b.c": 1}, reverted=("a.b.d",), measured=block_count
+    )  # fmt: skip
+    state = measured_again(build_finals(), Phase.SIMPLIFIED, *[(2, 92.0)] * block_count)
+    state = replace(state, simplification=block, seconds={"load": 60.0 * len(state.trials)})
+    space, budget = SearchSpace((), (), {}), Budget.model_construct(trials=4, time=1000.0)
+    step = select_next_step(state, space, budget, elapsed_seconds)
+    assert isinstance(step, MeasureStep)
+    assert step.phase is phase
+
+
+@pytest.mark.parametrize("beds", [(), ("a",), ("a", "b")])
+def test_a_verdict_contains_the_gain_of_each_bed(beds: tuple[str, ...]) -> None:
+    state = believed((STOCK, 90.0), (ADVICE, 100.0), (OTHER, 120.0), sd=0.02)
+    state = measured_again(state, Phase.FINALIST, (2, 121.0), (1, 100.0))
+    for bed in beds or (None,):
+        proven = measured_again(state, Phase.CONFIRM, *PROOF)
+        proof_trials = [replace(t, bed=bed) for t in proven.trials[len(state.trials) :]]
+        state = replace(state, trials=(*state.trials, *proof_trials))
+    verdict = decide_verdict(replace(state, beds=beds))
+    assert {bed: gain.pairs for bed, gain in verdict.beds.items()} == dict.fromkeys(beds, 4)
+    assert verdict.disagree is (False if beds else None)
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "best"),
+    [
+        (("measured", "measured"), 2),
+        (("measured", "screened"), 1),
+        (("screened", "screened"), None),
+    ],
+)
+def test_a_pruned_preset_is_not_the_best_preset(
+    verdicts: tuple[str, str], best: int | None
+) -> None:
+    peaks = [
+        Peak(100.0, 90.0, 110.0, 0.05, verdicts[0]),
+        Peak(110.0, 99.0, 121.0, 0.05, verdicts[1]),
+    ]
+    presets = [Trial(n, Phase.ADVISED, {}, peak=peak) for n, peak in enumerate(peaks, 1)]
+    stock = Trial(0, Phase.BASELINE, {}, peak=Peak(90.0, 81.0, 99.0, 0.05, "measured"))
+    preset = find_best_preset(State(trials=(stock, *presets)))
+    assert (preset.number if preset else None) == best

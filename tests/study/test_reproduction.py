@@ -8,8 +8,16 @@ from random import Random
 
 import pytest
 
+from autotune.environments.peak import Peak
+from autotune.optimize.ranking import PosteriorPeaks
 from autotune.services.base import Settings
 from autotune.study.ranking import REQUIRED_REPRODUCTIONS
+from autotune.study.schedule import (
+    MAX_FAILED_CONFIRMATIONS,
+    ConcludeStep,
+    MeasureStep,
+    select_next_step,
+)
 from autotune.study.study_state import Phase, State, Trial
 from autotune.target.model import Budget
 from tests.study import simulated
@@ -106,3 +114,47 @@ def test_a_disturbed_baseline_is_measured_again_and_then_compared(tmp_path: Path
     assert second.peak.is_feasible
     assert verdict.gain is not None
     assert trials_of(Phase.CONFIRM, store.state.trials)
+
+
+MISSED = Peak(0.0, 0.0, 0.0, 0.5, "unmeetable")
+
+
+def build_missed_study(fault_count: int) -> State:
+    """A study of 20 s per trial, whose baseline missed the objective and then failed."""
+    baseline = simulated.space().baseline
+    trials = [
+        Trial(0, Phase.BASELINE, baseline, peak=MISSED),
+        *(Trial(n, Phase.SEARCH, baseline, peak=MISSED) for n in (1, 2)),
+        *(
+            Trial(3 + n, Phase.BASELINE, baseline, 0, failure="no load", is_fault=True)
+            for n in range(fault_count)
+        ),
+    ]
+    return State(
+        trials=tuple(trials),
+        seconds={"load": 20.0 * (3 + fault_count)},
+        posterior=PosteriorPeaks({}, 0.05),
+    )
+
+
+@pytest.mark.parametrize(
+    ("fault_count", "elapsed_seconds", "is_repeated"),
+    [
+        (0, 60.0, True),
+        (0, 580.0, True),  # a trial of 20 s ends exactly with the budget
+        (0, 580.1, False),
+        # The first measurement counts, and two more than needed may fail.
+        (REQUIRED_REPRODUCTIONS + MAX_FAILED_CONFIRMATIONS - 2, 160.0, True),
+        (REQUIRED_REPRODUCTIONS + MAX_FAILED_CONFIRMATIONS - 1, 180.0, False),
+    ],
+)
+def test_a_baseline_that_missed_is_repeated_while_time_and_failures_allow(
+    fault_count: int, elapsed_seconds: float, is_repeated: bool
+) -> None:
+    state = build_missed_study(fault_count)
+    step = select_next_step(state, simulated.space(), BUDGET, elapsed_seconds)
+    if is_repeated:
+        assert isinstance(step, MeasureStep)
+        assert (step.phase, step.source_trial) == (Phase.BASELINE, 0)
+    else:
+        assert step == ConcludeStep()

@@ -7,22 +7,42 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import optuna
 import pytest
+from optuna.storages import InMemoryStorage
 from optuna.trial import FrozenTrial
 
+from autotune.environments.peak import Peak
+from autotune.optimize.ranking import PosteriorPeaks
+from autotune.optimize.searcher import Searcher, Suggestion
 from autotune.optimize.storage import open_sqlite
+from autotune.services.base import Settings
+from autotune.space.space import SearchSpace
 from autotune.study import journal
+from autotune.study.bed_barrier import BedBarrier
 from autotune.study.schedule import MAX_FINALISTS, MIN_FINALISTS
-from autotune.study.search_history import MODELLED_PHASES
-from autotune.study.study_state import COUNTED_PHASES, Phase, State, replay_records
+from autotune.study.search_history import MODELLED_PHASES, catch_up_search
+from autotune.study.study_loop import (
+    PREFETCH_MIN_BEDS,
+    STOP_PROBABILITY,
+    Proposal,
+    StudyLoop,
+    _record_simplification,
+    _request_suggestion,
+)
+from autotune.study.study_state import COUNTED_PHASES, Phase, State, Trial, replay_records
+from autotune.study.study_store import StudyStore, load_state
+from autotune.study.trial_context import TrialContext
 from autotune.target.model import Budget
+from bench import stacks
 from tests import soak
-
-pytestmark = pytest.mark.long
 
 _spec = importlib.util.spec_from_file_location("simulated", Path(__file__).parent / "simulated.py")
 assert _spec is not None
@@ -41,6 +61,7 @@ def phases(state: State) -> list[Phase]:
     return [trial.phase for trial in state.trials]
 
 
+@pytest.mark.long
 def test_a_study_goes_from_the_baseline_to_a_proven_gain(tmp_path: Path) -> None:
     verdict, store = simulated.study(tmp_path)
     state = store.state
@@ -59,6 +80,7 @@ def test_a_study_goes_from_the_baseline_to_a_proven_gain(tmp_path: Path) -> None
     assert verdict.gain.low <= true <= verdict.gain.high
 
 
+@pytest.mark.long
 def test_what_is_measured_again_for_drift_is_learned_from(tmp_path: Path) -> None:
     _, store = simulated.study(tmp_path, budget=Budget(trials=40, time="120m"))
     references = {trial.number for trial in store.state.list_finished_trials(Phase.REFERENCE)}
@@ -67,6 +89,7 @@ def test_what_is_measured_again_for_drift_is_learned_from(tmp_path: Path) -> Non
     assert references <= {trial.user_attrs.get("trial") for trial in told}
 
 
+@pytest.mark.long
 def test_without_effect_there_is_no_claim(tmp_path: Path) -> None:
     verdicts = [
         simulated.study(
@@ -77,6 +100,7 @@ def test_without_effect_there_is_no_claim(tmp_path: Path) -> None:
     assert verdicts.count("no-improvement") >= 2
 
 
+@pytest.mark.long
 def test_what_cannot_be_deployed_is_recorded_and_the_study_goes_on(tmp_path: Path) -> None:
     fleet = simulated.FormulaFleet(lambda s: s["web.php_fpm.pm"] == "ondemand")
     verdict, store = simulated.study(tmp_path, fleet=fleet)
@@ -86,6 +110,7 @@ def test_what_cannot_be_deployed_is_recorded_and_the_study_goes_on(tmp_path: Pat
     assert verdict.verdict == "improved"
 
 
+@pytest.mark.long
 def test_a_baseline_that_cannot_be_deployed_leaves_the_rest_to_be_found(tmp_path: Path) -> None:
     fleet = simulated.FormulaFleet(lambda s: s["web.php_fpm.max_children"] == 5)
     verdict, _ = simulated.study(tmp_path, fleet=fleet)
@@ -93,6 +118,7 @@ def test_a_baseline_that_cannot_be_deployed_leaves_the_rest_to_be_found(tmp_path
     assert verdict.gain is None
 
 
+@pytest.mark.long
 def test_a_stack_that_never_meets_the_objective_is_unmeetable(tmp_path: Path) -> None:
     verdict, store = simulated.study(tmp_path, lambda _: 0.001)
     assert verdict.verdict == "unmeetable"
@@ -101,6 +127,7 @@ def test_a_stack_that_never_meets_the_objective_is_unmeetable(tmp_path: Path) ->
     assert [t.phase for t in store.state.list_counted_trials()].count(Phase.BASELINE) == 1
 
 
+@pytest.mark.long
 def test_no_time_left_ends_a_study_with_what_it_has(tmp_path: Path) -> None:
     verdict, store = simulated.study(
         tmp_path, budget=Budget(trials=8, time="30s").model_copy(update={"time": 1.0}), pace=0.05
@@ -113,6 +140,7 @@ def test_no_time_left_ends_a_study_with_what_it_has(tmp_path: Path) -> None:
 SYNCS = (1, 2, 3, 5, 8, 13, 21, 34, 55, 89)
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_killed_as_it_writes_it_loses_no_reading_and_counts_no_trial_twice(tmp_path: Path) -> None:
     """Killed at its n-th fsync, half of the times before that is done."""
@@ -148,6 +176,7 @@ def _killed_at(number: int, done: bool, directory: Path, **given: Any) -> None:
     simulated.study(directory, **given)
 
 
+@pytest.mark.long
 @pytest.mark.soak
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_killed_at_any_moment_it_loses_no_reading_and_counts_no_trial_twice(tmp_path: Path) -> None:
@@ -215,9 +244,132 @@ class Noted:
         return lambda *_: None
 
 
+@pytest.mark.long
 def test_changes_without_an_effect_are_noted_once(tmp_path: Path) -> None:
     noted = Noted()
     simulated.study(tmp_path, budget=Budget(trials=12, time="120m"), progress=noted)
     records = journal.read_records(tmp_path / "events.jsonl")
     assert len([r for r in records if r.get("accepted") is not None]) > 1
     assert sum("Measurements show no effect" in note for note in noted.notes) == 1
+
+
+class SharedRecords(StudyStore):
+    """The records of a study that other machines write to as well."""
+
+    is_shared = True
+
+
+@pytest.fixture
+def searcher(tmp_path: Path) -> Iterator[Searcher]:
+    with open_sqlite(tmp_path / "study.db") as storage:
+        yield Searcher(storage, "s", simulated.space(), "tpe", 1)
+
+
+@contextmanager
+def open_context(store: StudyStore) -> Iterator[TrialContext]:
+    """The context of a study without trials."""
+    with closing(store):
+        store.record_study_start("s", simulated.LOCAL.read_text(), source="s", facts={})
+        yield simulated.context(
+            store, simulated.climbing, simulated.FormulaFleet(), seed=1, pace=0.0
+        )
+
+
+@pytest.mark.parametrize(
+    ("store_type", "bed_count", "phase", "is_requested"),
+    [
+        (SharedRecords, PREFETCH_MIN_BEDS, Phase.SEARCH, True),
+        (SharedRecords, PREFETCH_MIN_BEDS, Phase.BASELINE, True),
+        (SharedRecords, PREFETCH_MIN_BEDS, Phase.REFERENCE, False),
+        (SharedRecords, PREFETCH_MIN_BEDS, Phase.CONFIRM, False),
+        (SharedRecords, PREFETCH_MIN_BEDS - 1, Phase.SEARCH, False),
+        (StudyStore, PREFETCH_MIN_BEDS, Phase.SEARCH, False),
+    ],
+)
+def test_only_many_beds_of_a_shared_study_request_a_configuration_during_the_search(
+    store_type: type[StudyStore],
+    bed_count: int,
+    phase: Phase,
+    is_requested: bool,
+    tmp_path: Path,
+    searcher: Searcher,
+) -> None:
+    beds = tuple(f"b{number}" for number in range(bed_count))
+    with open_context(store_type(tmp_path)) as context:
+        context.store.record_session_start({}, beds)
+        loop = StudyLoop(context.space, context.store, searcher, Budget(), BedBarrier(beds))
+        with closing(loop):
+            loop._prefetch_proposal(replace(context, bed="b0"), Trial(0, phase, {}, bed="b0"))
+            proposals = {bed: future.result() for bed, future in loop._proposals.items()}
+    assert list(proposals) == ["b0"] * is_requested
+    assert all(proposal.suggestion.values for proposal in proposals.values())
+
+
+@pytest.mark.parametrize(
+    ("probability", "is_over"),
+    [(None, False), (0.5, False), (STOP_PROBABILITY, False), (0.9 * STOP_PROBABILITY, True)],
+)
+def test_the_search_stops_if_a_further_gain_is_improbable(
+    probability: float | None, is_over: bool, tmp_path: Path, searcher: Searcher
+) -> None:
+    values = {"web.php_fpm.max_children": 9}
+    proposal = Proposal(Suggestion(0, values, probability), trial_count=0)
+    with open_context(StudyStore(tmp_path)) as context:
+        step = _request_suggestion(context, searcher, proposal)
+    state = load_state(tmp_path)
+    if is_over:
+        assert step is None
+        assert "the probability of another" in (state.stop_reason or "")
+    else:
+        assert step is not None
+        assert (step.phase, step.suggested) == (Phase.SEARCH, values)
+        assert state.stop_reason is None
+
+
+def build_searched_study(space: SearchSpace) -> State:
+    """A study whose peaks depend only on ``t.s.a``. Trial 12 is the winner."""
+    draws = Random("searched study")
+    searched = [{name: draws.randint(1, 9) for name in space.baseline} for _ in range(11)]
+    configurations: list[Settings] = [space.baseline, *searched, dict.fromkeys(space.baseline, 9)]
+    peaks = [400.0 + 100.0 * float(settings["t.s.a"]) for settings in configurations]
+    trials = [
+        Trial(
+            number,
+            Phase.SEARCH if number else Phase.BASELINE,
+            settings,
+            peak=Peak(peak, 0.97 * peak, 1.03 * peak, 0.02, "measured"),
+        )
+        for number, (settings, peak) in enumerate(zip(configurations, peaks, strict=True))
+    ]
+    estimates = {trial.number: trial.peak.estimate for trial in trials if trial.peak}
+    return State(trials=tuple(trials), posterior=PosteriorPeaks(estimates, 0.02))
+
+
+def test_blocks_of_changes_without_an_effect_are_noted_once(tmp_path: Path) -> None:
+    space = SearchSpace(tuple(stacks.number(f"t.s.{name}", 1, 9, 1) for name in "abc"), (), {})
+    noted, state, noted_counts = Noted(), build_searched_study(space), list[int]()
+    searcher = Searcher(InMemoryStorage(), "s", space, "tpe", 1)
+    catch_up_search(searcher, state)
+    with open_context(StudyStore(tmp_path)) as opened:
+        context = replace(opened, space=space, progress=noted)
+        context.store.state = state
+        for _ in range(3):
+            _record_simplification(context, searcher, 12)
+            noted_counts.append(len(noted.notes))
+            state = context.store.state
+            assert state.simplification is not None
+            block = Trial(
+                len(state.trials),
+                Phase.SIMPLIFIED,
+                state.simplification.settings,
+                12,
+                peak=state.trials[12].peak,
+            )
+            context.store.state = replace(state, trials=(*state.trials, block))
+    assert state.simplification is not None
+    assert state.simplification.accepted is not None
+    assert [note.partition(" no effect")[0] for note in noted.notes] == [
+        "The model expects",
+        "Measurements show",
+    ]
+    assert noted_counts == [1, 2, 2]
