@@ -50,7 +50,7 @@ def _suggest_number(dimension: Dimension, text: Scalar) -> str:
     ):
         return f"write a whole number of {unit}, such as {dimension.baseline}{unit}"
     number = correct_number(text, "")
-    if number is not None and "," not in str(text):
+    if number is not None:
         return "omit the quotes" if number == text else f"write {number}"
     return f"write a number, such as {dimension.baseline}{unit}"
 
