@@ -238,6 +238,8 @@ def test_nobody_else_compares_a_reading_with_the_slo() -> None:
     assert comparing == {
         # an allowance for errors that is larger than the one for lateness
         "target/consistency_checks.py",
+        # an SLO without an allowance for errors
+        "environments/size_warnings.py",
         "simulate/chain.py",  # what fails of the model's requests in the long run: no reading
     }
 
