@@ -148,7 +148,7 @@ def start_worker(url: str, directory: Path, *words: str) -> subprocess.Popen[byt
 
 @pytest.mark.stack
 def test_a_study_outlives_a_killed_worker_and_a_restarted_database(
-    database: Database, opened: StudyDatabase, tmp_path: Path
+    database: Database, opened: StudyDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = target(tmp_path, "{trials: 5, time: 30m}")
     study = create_shared_study(multi_bed.prepare(file, ("a", "b")), opened, tmp_path / "none")
@@ -178,7 +178,8 @@ def test_a_study_outlives_a_killed_worker_and_a_restarted_database(
     assert not search.get_trials(states=(TrialState.RUNNING,))
 
     # From elsewhere, of the storage alone.
-    where = ("--storage", database.url, "--studies", str(tmp_path / "elsewhere"))
+    monkeypatch.chdir(tmp_path)
+    where = ("--storage", database.url)
     report = CliRunner().invoke(app, ["report", study.name, "--json", *where])
     assert state.verdict is not None
     assert json.loads(report.stdout)["verdict"] == state.verdict.verdict
