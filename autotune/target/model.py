@@ -434,6 +434,9 @@ class SloSpec(TargetModel):
     @model_validator(mode="before")
     @classmethod
     def _parse_percentile_key(cls, value: Any) -> Any:
+        if isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
+            keys = ", ".join(f"{key}: {item[key] or '…'}" for item in value for key in item)
+            raise HintedError("must be a mapping, not a list", f"write `slo: {{{keys}}}`")
         if not isinstance(value, dict):
             raise ValueError(f"name one percentile and its limit, such as `{_suggest_slo(value)}`")  # noqa: TRY004  # pydantic collects ValueErrors
         percentiles = [key for key in value if re.fullmatch(f"{_PERCENTILE_PATTERN}|p100", key)]

@@ -11,7 +11,12 @@ from typing import Any
 from pydantic_core import ErrorDetails
 
 from autotune.secret_detection import find_secrets
-from autotune.target.corrections import correct_boolean, correct_number, correct_range
+from autotune.target.corrections import (
+    correct_boolean,
+    correct_number,
+    correct_port,
+    correct_range,
+)
 from autotune.target.field_types import (
     ADDRESS_PATTERN,
     COMPOSE_FILE_PATTERN,
@@ -48,8 +53,9 @@ NAMED_ENTRY_EXAMPLES = {
     "header": "TEXT",
     "files": "{}",
 }
+SSH_PORT, TIER_PORT = 22, 8080
 NUMBER_EXAMPLES = {
-    "port": 22,
+    "port": TIER_PORT,
     "status": 200,
     "cpus": 4,
     "pairs": 100_000,
@@ -251,9 +257,13 @@ def _find_number_hint(problem: ErrorDetails, key: str) -> str | None:
         and re.fullmatch("[2-4]xx|[0-9]{3}-[0-9]{3}", value.lower())
     ):
         return "list the statuses, such as `status: [200, 204]`; the default is any 2xx"
+    if key == "port" and (port := correct_port(value)):
+        return f"write the port that receives the requests: `port: {port}`"
     number = correct_number(value, key) or _expand_exponent(value)
     if number is None:
-        return f"give one number, such as `{key}: {NUMBER_EXAMPLES.get(key, 10)}`"
+        is_login = key == "port" and "hosts" in problem["loc"]
+        example = SSH_PORT if is_login else NUMBER_EXAMPLES.get(key, 10)
+        return f"give one number, such as `{key}: {example}`"
     return f"write it as {number}" + (", without quotes" if number == value else "")
 
 
@@ -268,6 +278,14 @@ def _expand_exponent(value: object) -> str | None:
 def _find_boolean_hint(problem: ErrorDetails, key: str) -> str:
     boolean = correct_boolean(problem["input"])
     return f"write `{key}: {boolean}`" if boolean else f"write `{key}: true` or `{key}: false`"
+
+
+def _find_maximum_hint(problem: ErrorDetails, key: str) -> str | None:
+    """Return the hint for a number above the maximum, if the maximum has a reason of its own."""
+    value = problem["input"]
+    if key == "status" and value < 600:
+        return f"a server error is never a correct response: remove {value}, or write `status: 200`"
+    return None
 
 
 def _find_bounds_hint(_problem: ErrorDetails, key: str) -> str:
@@ -327,6 +345,7 @@ _HINT_FINDERS: Mapping[str, Callable[[ErrorDetails, str], str | None]] = {
     "int_from_float": _find_number_hint,
     "float_type": _find_number_hint,
     "bool_type": _find_boolean_hint,
+    "less_than_equal": _find_maximum_hint,
     "too_long": _find_bounds_hint,
     "too_short": _find_entry_count_hint,
     "string_type": _find_string_hint,
