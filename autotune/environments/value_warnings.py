@@ -111,7 +111,7 @@ def _find_unusual_numbers(
         if match and match[1] != str(value):
             hint = f"write {value}"
             if re.search("[0-9],$", line_text[: column - 1]):
-                hint += "; a ',' separates values: write thousands without it, such as `1024`"
+                hint = "a ',' separates values: write thousands without it, such as `1024`"
             yield TargetMistake(location, f"{match[1]} is read as {value}", hint)
 
 

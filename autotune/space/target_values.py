@@ -73,11 +73,9 @@ def parse_bounded_value(
     return value
 
 
-def find_fixed_hint(
-    file: TargetFile, names: Iterable[str], *, is_own: bool = True
-) -> str | None:
-    """Return the hint for a rule that values with `fixed:` break. Return ``None`` if a parameter in it
-    has a range or choices. ``is_own`` is true for a constraint of the target.
+def find_fixed_hint(file: TargetFile, names: Iterable[str], *, is_own: bool = True) -> str | None:
+    """Return the hint for a rule that values with `fixed:` break. Return ``None`` if the target sets
+    the range or the choices of a parameter in it. ``is_own`` is true for a constraint of the target.
     """
     rules = {name: file.target.parameters.get(name) for name in sorted({*names})}
     fixed_rules = {name: rule for name, rule in rules.items() if rule and rule.fixed is not None}

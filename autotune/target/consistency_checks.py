@@ -368,9 +368,9 @@ def _check_local_caches(target: Target) -> Iterator[TargetMistake]:
             message = f"tier {tier_name!r} has no `app:` to use a local cache"
             hint = "remove `local_cache:`"
             if owner := next((n for n, t in target.tiers.items() if t.app), None):
-                hint = f"move `local_cache:` to tier {owner!r}, which has `app:`"
+                hint = f"move `local_cache:` to tier {owner!r}, which sets `app:`"
                 if target.tiers[owner].local_cache:
-                    hint = f"remove it here: tier {owner!r}, which has `app:`, already has it"
+                    hint = f"remove it here: tier {owner!r} already sets it"
             yield TargetMistake(("tiers", tier_name, "local_cache"), message, hint)
 
 

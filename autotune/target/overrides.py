@@ -124,7 +124,8 @@ def _reject_pattern(name: str, assignment: str, parameters: object) -> None:
     known_names = map(str, parameters) if isinstance(parameters, dict) else ()
     names = (n for n in known_names if fnmatchcase(n, name) and WILDCARD not in n)
     example = next(names, "TIER.SERVICE.PARAMETER")
+    value = assignment.partition("=")[2].strip()
     raise UsageError(
         f"{SET_OPTION} {assignment}: {name!r} is a pattern, and {SET_OPTION} takes one parameter",
-        hint=f"write {SET_OPTION} {example}={assignment.partition('=')[2].strip()}; repeat the option for each parameter",
+        hint=f"write {SET_OPTION} {example}={value}; repeat the option for each parameter",
     )

@@ -37,7 +37,7 @@ from autotune.target.field_types import (
 from autotune.target.key_hints import list_keys_at
 from autotune.target.messages import find_nearest_name, format_value
 from autotune.target.model import Target
-from autotune.target.yaml_document import Location
+from autotune.target.yaml_document import Location, parse_scalar
 
 LOGIN_HINT = "logins come from the ssh agent and ~/.ssh/config (User, IdentityFile, ProxyJump)"
 NO_VALUE_HINT = "give a value, or remove the key"
@@ -207,7 +207,7 @@ def _find_list_hint(problem: ErrorDetails, key: str) -> str | None:
 def _suggest_list(value: str, key: str) -> str | None:
     """Return the hint for a text whose words or values are the items of a list."""
     if key in ("command", "check"):
-        return f"write `{key}: [{', '.join(_split_words(value))}]`"
+        return f"write `{key}: [{', '.join(split_words(value))}]`"
     if key == "constraints":
         return f"write `- {value}` on the next line"
     if "," in value:
@@ -215,12 +215,19 @@ def _suggest_list(value: str, key: str) -> str | None:
     return None
 
 
-def _split_words(command: str) -> list[str]:
+def split_words(command: str) -> list[str]:
+    """Return the words of a command line as items of a list in YAML."""
     try:
         words = shlex.split(command)
     except ValueError:
         words = command.split()
-    return [f'"{word}"' if re.search(r"[\s,:{}\[\]#*&!|>'%@`]", word) else word for word in words]
+    return [f'"{word}"' if _needs_quotes(word) else word for word in words]
+
+
+def _needs_quotes(word: str) -> bool:
+    """True if YAML does not read the word as text."""
+    has_mark = re.search(r"[\s,:{}\[\]#*&!|>'%@`]", word) is not None
+    return has_mark or not isinstance(parse_scalar(word), str)
 
 
 def _find_entries_hint(problem: ErrorDetails, key: str) -> str | None:
@@ -281,7 +288,7 @@ def _find_boolean_hint(problem: ErrorDetails, key: str) -> str:
 
 
 def _find_maximum_hint(problem: ErrorDetails, key: str) -> str | None:
-    """Return the hint for a number above the maximum, if the maximum has a reason of its own."""
+    """Return the hint for a status above the maximum; ``None`` for other numbers."""
     value = problem["input"]
     if key == "status" and value < 600:
         return f"a server error is never a correct response: remove {value}, or write `status: 200`"

@@ -15,7 +15,10 @@ from autotune import errors, exit_handling
 from autotune.cli import app
 
 ROOT = Path(__file__).parents[2]
-BASES = {name: (ROOT / "targets" / f"{name}.yaml").read_text() for name in ("paper", "command")}
+BASES = {
+    name: (ROOT / "targets" / f"{name}.yaml").read_text()
+    for name in ("paper", "command", "declared")
+}
 PAPER = BASES["paper"]
 MISTAKES = YAML(typ="safe").load((Path(__file__).parent / "mistakes.yaml").read_text())
 BAR = 0.9
