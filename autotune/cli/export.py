@@ -97,7 +97,7 @@ def export(
     studies: ExistingStudiesOption = DEFAULT_STUDIES_DIRECTORY,
 ) -> None:
     """Export the winning configuration, with instructions to apply and roll back."""
-    from autotune.export.writer import find_minimal_trial, write_export
+    from autotune.export.writer import find_minimal_trial, list_changes, write_export
     from autotune.report.studies import open_study
     from autotune.study.directory import find_study
     from autotune.study.ownership import guard_foreign_records
@@ -117,8 +117,11 @@ def export(
                 include_unchanged=everything,
                 allow_simulated=of_a_model,
             )
+            is_unchanged = trial is not None and not list_changes(exported_study, trial)
     if of_a_model and not exported_study.target.simulated:
         _warn_of_model_option(directory.name)
+    if is_unchanged and not everything:
+        _warn_of_unchanged_trial(shlex.quote(study), trial)
     files = [str(out / path) for path in paths]
     if json_:
         print_json({"schema": 1, "study": directory.name, "format": format_, "files": files})
@@ -131,6 +134,17 @@ def _warn_of_model_option(study_name: str) -> None:
     """Print a warning that `--of-a-model` had no effect."""
     message = f"--of-a-model has no effect: study {study_name} measured no model"
     print_mistake(UsageError(message, hint="omit --of-a-model"), "warning: ")
+
+
+def _warn_of_unchanged_trial(study: str, trial: str | None) -> None:
+    """Print a warning that the exported trial contains no change."""
+    print_mistake(
+        UsageError(
+            f"--trial {trial}: this trial changes nothing, because its settings are the baseline",
+            hint=f"name another trial: `autotune report {study} --csv trials` lists them",
+        ),
+        "warning: ",
+    )
 
 
 def _check_selection(trial: str | None, *, minimal: bool) -> None:
@@ -238,8 +252,14 @@ def restore(
     """Restore hosts after `apply`, `--keep` or a crash, and stop private servers."""
     from autotune.study.directory import TARGET_SUFFIXES, find_study
     from autotune.study.restore import RestoreReport, restore_study, restore_target
+    from autotune.target.path_hints import is_export
 
     path, restore_report = Path(target_or_study), RestoreReport()
+    if is_export(path):
+        raise UsageError(
+            f"{path} is an export, not a study",
+            hint="`autotune restore TARGET` restores the hosts of a target",
+        )
     if path.is_file() or path.suffix in TARGET_SUFFIXES:
         restore_target(path, studies, restore_report)
     else:

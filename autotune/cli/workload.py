@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +15,7 @@ from autotune.cli.options import JsonOption
 from autotune.cli.output import print_json
 from autotune.cli.output_files import check_new_file
 from autotune.errors import AutotuneError, UsageError
+from autotune.exit_handling import print_mistake
 from autotune.target.messages import format_count
 from autotune.terminal import echo
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from autotune.loads.access_logs.recorded_requests import RecordedRequests
 
 _PROGRESS_SECONDS = 2.0
+_CHECKED_LINES = 1000  # the first lines of a file, which show whether it is a log
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -93,16 +96,49 @@ def from_log(
     )
     log_names = [log_files.describe_path(log) for log in logs]
     if not logged_requests.used_count:
-        raise AutotuneError(
-            "\n".join(
-                [
-                    f"no usable request in {', '.join(log_names)}",
-                    *logged_requests.describe_skipped(),
-                ]
-            ),
-            hint="supported formats: `autotune workload from-log --help`",
-        )
+        raise _build_unusable_error(logged_requests, log_names)
+    _warn_of_other_files(logs, has_patterns=bool(exclude))
     _print_result(logged_requests, [Path(name).name for name in log_names], out, json_=json_)
+
+
+def _build_unusable_error(
+    recorded_requests: RecordedRequests, log_names: list[str]
+) -> AutotuneError:
+    """Return the error for logs without a usable request. Its hint fits the most frequent reason."""
+    from autotune.loads.access_logs.recorded_requests import ERROR_LOG_LINE, UNKNOWN_LINE
+
+    reasons = [reason for reason, count in recorded_requests.skipped.most_common(1) if count]
+    message = f"no usable request in {', '.join(log_names)}"
+    lines = "\n".join([message, *recorded_requests.describe_skipped()])
+    if reasons == [ERROR_LOG_LINE]:
+        return AutotuneError(lines, hint="name the access log, such as /var/log/nginx/access.log")
+    if reasons in ([], [UNKNOWN_LINE]):
+        return AutotuneError(
+            lines,
+            hint="name an access log in the common or combined format of nginx and Apache, in the HTTP "
+            "format of HAProxy, or as JSON",
+        )
+    return AutotuneError(
+        lines, hint="name a log with requests of users, or change --exclude or --unsafe"
+    )
+
+
+def _warn_of_other_files(logs: list[Path], *, has_patterns: bool) -> None:
+    """Print a warning for each of several files whose first lines contain no request. Without quotes, a
+    shell replaces a pattern by the names of files.
+    """
+    from autotune.loads.access_logs import log_files, recorded_requests
+
+    for log in logs if len(logs) > 1 else ():
+        # A pipe can be read only once.
+        if not log.is_file():
+            continue
+        lines = log_files.read_lines([log], lambda _: None)
+        if recorded_requests.has_no_request(islice(lines, _CHECKED_LINES)):
+            hint = "name only access logs"
+            if has_patterns:
+                hint += ", and put patterns in quotes, such as --exclude '/admin/*'"
+            print_mistake(UsageError(f"{log} contains no request", hint=hint), "warning: ")
 
 
 def _build_progress_listener() -> Callable[[ReadProgress], None]:
