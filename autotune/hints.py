@@ -361,7 +361,7 @@ def _list_general_hints(command: str, option: str) -> dict[str, str]:
         )
         hints |= dict.fromkeys(("set", "name", "from", "keep"), new_study_hint)
     if command == "explain":
-        limit = "`--maximum N` limits the number of measurements; `explain` repeats them by itself"
+        limit = "`--maximum N` limits the number of measurements to N, at least 10"
         hints |= dict.fromkeys(("repeat", "repeats", "trials", "time", "budget", "rate"), limit)
     if command == "report":
         page = "`autotune export STUDY --format …`; `report` accepts --html and --json"

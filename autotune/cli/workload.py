@@ -97,7 +97,7 @@ def from_log(
     log_names = [log_files.describe_path(log) for log in logs]
     if not logged_requests.used_count:
         raise _build_unusable_error(logged_requests, log_names)
-    _warn_of_other_files(logs, has_patterns=bool(exclude))
+    _warn_of_other_files(logs)
     _print_result(logged_requests, [Path(name).name for name in log_names], out, json_=json_)
 
 
@@ -114,16 +114,14 @@ def _build_unusable_error(
         return AutotuneError(lines, hint="name the access log, such as /var/log/nginx/access.log")
     if reasons in ([], [UNKNOWN_LINE]):
         return AutotuneError(
-            lines,
-            hint="name an access log in the common or combined format of nginx and Apache, in the HTTP "
-            "format of HAProxy, or as JSON",
+            lines, hint="name an access log in the common, combined, HAProxy or JSON format"
         )
     return AutotuneError(
         lines, hint="name a log with requests of users, or change --exclude or --unsafe"
     )
 
 
-def _warn_of_other_files(logs: list[Path], *, has_patterns: bool) -> None:
+def _warn_of_other_files(logs: list[Path]) -> None:
     """Print a warning for each of several files whose first lines contain no request. Without quotes, a
     shell replaces a pattern by the names of files.
     """
@@ -135,10 +133,11 @@ def _warn_of_other_files(logs: list[Path], *, has_patterns: bool) -> None:
             continue
         lines = log_files.read_lines([log], lambda _: None)
         if recorded_requests.has_no_request(islice(lines, _CHECKED_LINES)):
-            hint = "name only access logs"
-            if has_patterns:
-                hint += ", and put patterns in quotes, such as --exclude '/admin/*'"
-            print_mistake(UsageError(f"{log} contains no request", hint=hint), "warning: ")
+            warning = UsageError(
+                f"{log} contains no request",
+                hint="name only access logs, and put patterns in quotes: --exclude '/admin/*'",
+            )
+            print_mistake(warning, "warning: ")
 
 
 def _build_progress_listener() -> Callable[[ReadProgress], None]:

@@ -71,10 +71,10 @@ def _find_command_errors(
         program, *further_arguments = (*arguments, "")
         if _ARGUMENTS_PATTERN.search(program):
             words = split_words(program) + [a for a in further_arguments if a]
-            message = f"{format_value(program)} is read as the name of one program"
-            hint = f"write each word as an item of the list: `[{', '.join(words)}]`"
             yield file.document.build_error(
-                ("services", service_name, *location), message, hint=hint
+                ("services", service_name, *location),
+                f"{format_value(program)} is read as the name of one program",
+                hint=f"write each word as an item of the list: `[{', '.join(words)}]`",
             )
 
 

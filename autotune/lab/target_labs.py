@@ -146,15 +146,14 @@ def build_ssh_command(
                 f"the lab of {lab_or_target} is not running",
                 hint=f"run `autotune lab up {lab_or_target}`",
             )
-        lab_names = ", ".join(list_lab_names())
+        if lab_names := ", ".join(list_lab_names()):
+            raise AutotuneError(
+                f"no lab is called {lab_or_target}",
+                hint=f"write `autotune lab ssh LAB {lab_or_target}` with an existing lab: {lab_names}",
+            )
         raise AutotuneError(
             f"no lab is called {lab_or_target}",
-            hint=f"name the target before the host: `autotune lab ssh TARGET {lab_or_target}`; "
-            + (
-                f"existing labs: {lab_names}"
-                if lab_names
-                else "`autotune lab up TARGET` starts a lab"
-            ),
+            hint=f"write `autotune lab ssh TARGET {lab_or_target}`, after `autotune lab up TARGET`",
         )
     if host is None and len(lab.hosts) > 1:
         host_names = ", ".join(host.name for host in lab.hosts)

@@ -473,17 +473,24 @@ def _build_infeasible_error(
 ) -> TargetError:
     """Return the error for a rule that no values can satisfy with a combination of deployments."""
     location = _find_rule_location(target_file, error.rule, deployment)
-    message = f"no values can satisfy {error}"
     is_own = location[0] == "constraints"
-    hint = find_fixed_hint(target_file, error.rule.names(), is_own=is_own)
-    if deployment:
-        choices_text = ", ".join(f"{name} {value}" for name, value in deployment.items())
-        message = f"with {choices_text}, {message}"
-        hint = hint or ("" if error.rule.is_built_in else "relax the constraint, ") + (
-            "widen the range, or remove the software from `service:`"
+    fixed_hint = find_fixed_hint(target_file, error.rule.names(), is_own=is_own)
+    if not deployment:
+        return target_file.document.build_error(
+            location,
+            f"no values can satisfy {error}",
+            hint=fixed_hint or "widen the range of a parameter in it, or relax the rule",
         )
-    hint = hint or "widen the range of a parameter in it, or relax the rule"
-    return target_file.document.build_error(location, message, hint=hint)
+    choices_text = ", ".join(f"{name} {value}" for name, value in deployment.items())
+    if fixed_hint is not None:
+        message = f"with {choices_text}, no values can satisfy {error}"
+        return target_file.document.build_error(location, message, hint=fixed_hint)
+    return target_file.document.build_error(
+        location,
+        f"with {choices_text}, no values can satisfy {error}",
+        hint=("" if error.rule.is_built_in else "relax the constraint, ")
+        + "widen the range, or remove the software from `service:`",
+    )
 
 
 def _find_constraint(target_file: TargetFile, rule_text: str) -> Location:

@@ -89,7 +89,6 @@ def _build_file_error(path: Path, root: Path, target_hint: str) -> UsageError:
 
 def _build_export_error(path: Path, root: Path) -> UsageError:
     """Return the error for the directory of an export that was named instead of its study."""
-    message = f"{path} is an export, not a study"
     try:
         content = foreign_files.read_bytes(
             path, study_argument.MANIFEST_FILE, foreign_files.MAX_RECORD_BYTES
@@ -98,9 +97,12 @@ def _build_export_error(path: Path, root: Path) -> UsageError:
     except (OSError, ValueError, KeyError, TypeError, ForeignFileError):
         study_name = ""
     if root.is_dir() and study_name in list_study_names(root):
-        return UsageError(message, hint=f"name its study: {shlex.quote(study_name)}")
+        return UsageError(
+            f"{path} is an export, not a study", hint=f"name its study: {shlex.quote(study_name)}"
+        )
     return UsageError(
-        message, hint=f"{path / 'README.md'} describes it; `autotune status` lists the studies"
+        f"{path} is an export, not a study",
+        hint=f"read README.md in {path}, or name a study; `autotune status` lists the studies",
     )
 
 
