@@ -39,6 +39,7 @@ from autotune.terminal import echo
 
 if TYPE_CHECKING:
     from autotune.environments.base import Environment
+    from autotune.report.studies import Study
     from autotune.services.base import Settings
 
 
@@ -97,7 +98,7 @@ def export(
     studies: ExistingStudiesOption = DEFAULT_STUDIES_DIRECTORY,
 ) -> None:
     """Export the winning configuration, with instructions to apply and roll back."""
-    from autotune.export.writer import find_minimal_trial, list_changes, write_export
+    from autotune.export.writer import find_minimal_trial, write_export
     from autotune.report.studies import open_study
     from autotune.study.directory import find_study
     from autotune.study.ownership import guard_foreign_records
@@ -117,11 +118,9 @@ def export(
                 include_unchanged=everything,
                 allow_simulated=of_a_model,
             )
-            is_unchanged = trial is not None and not list_changes(exported_study, trial)
+            _warn_of_unchanged_trial(exported_study, None if everything else trial)
     if of_a_model and not exported_study.target.simulated:
         _warn_of_model_option(directory.name)
-    if is_unchanged and not everything:
-        _warn_of_unchanged_trial(shlex.quote(study), trial)
     files = [str(out / path) for path in paths]
     if json_:
         print_json({"schema": 1, "study": directory.name, "format": format_, "files": files})
@@ -136,15 +135,17 @@ def _warn_of_model_option(study_name: str) -> None:
     print_mistake(UsageError(message, hint="omit --of-a-model"), "warning: ")
 
 
-def _warn_of_unchanged_trial(study: str, trial: str | None) -> None:
-    """Print a warning that the exported trial contains no change."""
-    print_mistake(
-        UsageError(
-            f"--trial {trial}: this trial changes nothing, because its settings are the baseline",
-            hint=f"name another trial: `autotune report {study} --csv trials` lists them",
-        ),
-        "warning: ",
+def _warn_of_unchanged_trial(study: Study, trial: str | None) -> None:
+    """Print a warning if the exported trial contains no change."""
+    from autotune.export.writer import list_changes
+
+    if trial is None or list_changes(study, trial):
+        return
+    warning = UsageError(
+        f"--trial {trial}: this trial changes nothing, because its settings are the baseline",
+        hint=f"name another trial: `autotune report {study.argument} --csv trials` lists them",
     )
+    print_mistake(warning, "warning: ")
 
 
 def _check_selection(trial: str | None, *, minimal: bool) -> None:

@@ -14,7 +14,7 @@ from autotune.cli.help import CommandWithExamples
 from autotune.cli.options import JsonOption
 from autotune.cli.output import print_json
 from autotune.cli.output_files import check_new_file
-from autotune.errors import AutotuneError, UsageError
+from autotune.errors import UsageError
 from autotune.exit_handling import print_mistake
 from autotune.target.messages import format_count
 from autotune.terminal import echo
@@ -96,29 +96,9 @@ def from_log(
     )
     log_names = [log_files.describe_path(log) for log in logs]
     if not logged_requests.used_count:
-        raise _build_unusable_error(logged_requests, log_names)
+        raise recorded_requests.build_unusable_error(logged_requests, log_names)
     _warn_of_other_files(logs)
     _print_result(logged_requests, [Path(name).name for name in log_names], out, json_=json_)
-
-
-def _build_unusable_error(
-    recorded_requests: RecordedRequests, log_names: list[str]
-) -> AutotuneError:
-    """Return the error for logs without a usable request. Its hint fits the most frequent reason."""
-    from autotune.loads.access_logs.recorded_requests import ERROR_LOG_LINE, UNKNOWN_LINE
-
-    reasons = [reason for reason, count in recorded_requests.skipped.most_common(1) if count]
-    message = f"no usable request in {', '.join(log_names)}"
-    lines = "\n".join([message, *recorded_requests.describe_skipped()])
-    if reasons == [ERROR_LOG_LINE]:
-        return AutotuneError(lines, hint="name the access log, such as /var/log/nginx/access.log")
-    if reasons in ([], [UNKNOWN_LINE]):
-        return AutotuneError(
-            lines, hint="name an access log in the common, combined, HAProxy or JSON format"
-        )
-    return AutotuneError(
-        lines, hint="name a log with requests of users, or change --exclude or --unsafe"
-    )
 
 
 def _warn_of_other_files(logs: list[Path]) -> None:

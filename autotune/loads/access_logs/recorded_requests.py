@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from fnmatch import translate
 from functools import lru_cache
 
+from autotune.errors import AutotuneError
 from autotune.foreign_files import MAX_TARGET_BYTES
 from autotune.loads.access_logs.automated_requests import (
     HEALTH_CHECK,
@@ -222,6 +223,24 @@ def has_no_request(lines: Iterable[bytes]) -> bool:
     """True if the lines contain text, but no request."""
     filled_lines = [line for line in lines if line.strip()]
     return bool(filled_lines) and not any(map(parse_line, filled_lines))
+
+
+def build_unusable_error(
+    recorded_requests: RecordedRequests, log_names: Sequence[str]
+) -> AutotuneError:
+    """Return the error for logs without a usable request. Its hint fits the most frequent reason."""
+    reasons = [reason for reason, count in recorded_requests.skipped.most_common(1) if count]
+    message = f"no usable request in {', '.join(log_names)}"
+    lines = "\n".join([message, *recorded_requests.describe_skipped()])
+    if reasons == [ERROR_LOG_LINE]:
+        return AutotuneError(lines, hint="name the access log, such as /var/log/nginx/access.log")
+    if reasons in ([], [UNKNOWN_LINE]):
+        return AutotuneError(
+            lines, hint="name an access log in the common, combined, HAProxy or JSON format"
+        )
+    return AutotuneError(
+        lines, hint="name a log with requests of users, or change --exclude or --unsafe"
+    )
 
 
 @lru_cache(maxsize=8)
