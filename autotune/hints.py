@@ -360,6 +360,9 @@ def _list_general_hints(command: str, option: str) -> dict[str, str]:
             f"a study keeps its options; `autotune run TARGET {option} …` starts a new study"
         )
         hints |= dict.fromkeys(("set", "name", "from", "keep"), new_study_hint)
+    if command == "explain":
+        limit = "`--maximum N` limits the number of measurements to N, at least 10"
+        hints |= dict.fromkeys(("repeat", "repeats", "trials", "time", "budget", "rate"), limit)
     if command == "report":
         page = "`autotune export STUDY --format …`; `report` accepts --html and --json"
         hints |= {"output": page, "format": page}

@@ -39,6 +39,7 @@ from autotune.terminal import echo
 
 if TYPE_CHECKING:
     from autotune.environments.base import Environment
+    from autotune.report.studies import Study
     from autotune.services.base import Settings
 
 
@@ -117,6 +118,7 @@ def export(
                 include_unchanged=everything,
                 allow_simulated=of_a_model,
             )
+            _warn_of_unchanged_trial(exported_study, None if everything else trial)
     if of_a_model and not exported_study.target.simulated:
         _warn_of_model_option(directory.name)
     files = [str(out / path) for path in paths]
@@ -131,6 +133,19 @@ def _warn_of_model_option(study_name: str) -> None:
     """Print a warning that `--of-a-model` had no effect."""
     message = f"--of-a-model has no effect: study {study_name} measured no model"
     print_mistake(UsageError(message, hint="omit --of-a-model"), "warning: ")
+
+
+def _warn_of_unchanged_trial(study: Study, trial: str | None) -> None:
+    """Print a warning if the exported trial contains no change."""
+    from autotune.export.writer import list_changes
+
+    if trial is None or list_changes(study, trial):
+        return
+    warning = UsageError(
+        f"--trial {trial}: this trial changes nothing, because its settings are the baseline",
+        hint=f"name another trial: `autotune report {study.argument} --csv trials` lists them",
+    )
+    print_mistake(warning, "warning: ")
 
 
 def _check_selection(trial: str | None, *, minimal: bool) -> None:
@@ -238,8 +253,14 @@ def restore(
     """Restore hosts after `apply`, `--keep` or a crash, and stop private servers."""
     from autotune.study.directory import TARGET_SUFFIXES, find_study
     from autotune.study.restore import RestoreReport, restore_study, restore_target
+    from autotune.target.path_hints import is_export
 
     path, restore_report = Path(target_or_study), RestoreReport()
+    if is_export(path):
+        raise UsageError(
+            f"{path} is an export, not a study",
+            hint="`autotune restore TARGET` restores the hosts of a target",
+        )
     if path.is_file() or path.suffix in TARGET_SUFFIXES:
         restore_target(path, studies, restore_report)
     else:

@@ -6,6 +6,7 @@ import copy
 import itertools
 import os
 import re
+import shlex
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,8 @@ TYPE_PATTERN = re.compile(r" <[^>]*>$")
 QUOTES_PATTERN = re.compile("[“”„‟«»‘’]")
 QUOTED_PATTERN = re.compile("(?:^|=)[“”„‟«»‘’]")
 RANGE_PATTERN = re.compile(r"(\d+)<=x<=(\d+)")
+UNEXPANDED_PATTERN = re.compile(r"(~|\$HOME|\$\{HOME\}|\$PWD|\$\{PWD\})/")
+PATH_METAVARS = ("DIR", "FILE", "PATH", "EXPORT", "REFERENCE", "STUDY")
 MINIMUM_PATTERN = re.compile(r"x>=(\d+)")
 BENCHMARK_VARIABLES = ("AUTOTUNE_STUDY", "AUTOTUNE_TRIAL")  # set for benchmark commands
 COMMAND_GROUPS: Mapping[str, tuple[str, ...]] = {
@@ -87,6 +90,7 @@ class CommandWithExamples(TyperCommand):
             option_names = {name for option in options for name in option.opts}
             _reject_empty_arguments(args, value_options)
             _reject_misplaced_values(args, value_options, option_names)
+            _reject_unexpanded_paths(args, value_options)
             _warn_of_variables(option_names, os.environ)
         try:
             if not ctx.resilient_parsing:
@@ -200,6 +204,25 @@ def _reject_misplaced_values(
             raise UsageError(
                 f"{argument}: typographic quotes are part of this argument",
                 hint=f"write {QUOTES_PATTERN.sub('', argument)}, or use plain quotes",
+            )
+
+
+def _reject_unexpanded_paths(
+    arguments: Sequence[str], value_options: Mapping[str, Parameter]
+) -> None:
+    """Raise UsageError for a path that starts with `~` or `$HOME`, which the shell did not expand."""
+    for previous, argument in itertools.pairwise(("", *arguments)):
+        option, equals, value = argument.partition("=")
+        if not (argument.startswith("--") and equals):
+            option, value = previous, argument
+        parameter = value_options.get(option)
+        is_path = parameter is None or parameter.metavar in PATH_METAVARS
+        if is_path and (prefix := UNEXPANDED_PATTERN.match(value)):
+            path = os.path.expandvars(os.path.expanduser(value))  # noqa: PTH111  # keeps other text
+            word = argument.removesuffix(value) + shlex.quote(path)
+            raise UsageError(
+                f"{argument}: the shell did not expand {prefix[1]!r}",
+                hint=f"write {word}" + (", or omit the quotes" if value == argument else ""),
             )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -277,6 +278,7 @@ def diff(
     _check_study_first(study, a, studies)
     with open_studies_directory(storage, studies, [study]) as studies_root:
         directory = find_study(study, studies_root)
+        _reject_joined_sides(study, a)
         _check_compared_sides(a, b, studies_root, parameters=parameters)
         with guard_foreign_records(directory):
             reject_sweep(directory, "configurations to compare")
@@ -297,6 +299,16 @@ def _check_study_first(study: str, side: str, studies: Path) -> None:
         raise UsageError(
             f"{study} is not a study, but {side} is",
             hint=f"name the study first: `autotune diff {shlex.quote(side)} {shlex.quote(study)}`",
+        )
+
+
+def _reject_joined_sides(study: str, side: str) -> None:
+    """Raise UsageError for two configurations in one word, such as `0..2` or `baseline:best`."""
+    names = re.split(r"\.{2,3}|[:,-]", side)
+    if len(names) == 2 and all(re.fullmatch(r"#?[0-9]+|baseline|best|hosts", n) for n in names):
+        raise UsageError(
+            f"{side}: two configurations in one word",
+            hint=f"write `autotune diff {shlex.quote(study)} {' '.join(names)}`",
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +14,8 @@ from autotune.cli.help import CommandWithExamples
 from autotune.cli.options import JsonOption
 from autotune.cli.output import print_json
 from autotune.cli.output_files import check_new_file
-from autotune.errors import AutotuneError, UsageError
+from autotune.errors import UsageError
+from autotune.exit_handling import print_mistake
 from autotune.target.messages import format_count
 from autotune.terminal import echo
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from autotune.loads.access_logs.recorded_requests import RecordedRequests
 
 _PROGRESS_SECONDS = 2.0
+_CHECKED_LINES = 1000  # the first lines of a file, which show whether it is a log
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -93,16 +96,28 @@ def from_log(
     )
     log_names = [log_files.describe_path(log) for log in logs]
     if not logged_requests.used_count:
-        raise AutotuneError(
-            "\n".join(
-                [
-                    f"no usable request in {', '.join(log_names)}",
-                    *logged_requests.describe_skipped(),
-                ]
-            ),
-            hint="supported formats: `autotune workload from-log --help`",
-        )
+        raise recorded_requests.build_unusable_error(logged_requests, log_names)
+    _warn_of_other_files(logs)
     _print_result(logged_requests, [Path(name).name for name in log_names], out, json_=json_)
+
+
+def _warn_of_other_files(logs: list[Path]) -> None:
+    """Print a warning for each of several files whose first lines contain no request. Without quotes, a
+    shell replaces a pattern by the names of files.
+    """
+    from autotune.loads.access_logs import log_files, recorded_requests
+
+    for log in logs if len(logs) > 1 else ():
+        # A pipe can be read only once.
+        if not log.is_file():
+            continue
+        lines = log_files.read_lines([log], lambda _: None)
+        if recorded_requests.has_no_request(islice(lines, _CHECKED_LINES)):
+            warning = UsageError(
+                f"{log} contains no request",
+                hint="name only access logs, and put patterns in quotes: --exclude '/admin/*'",
+            )
+            print_mistake(warning, "warning: ")
 
 
 def _build_progress_listener() -> Callable[[ReadProgress], None]:

@@ -41,6 +41,7 @@ from autotune.space.facts import HostFacts
 from autotune.space.space import SearchSpace
 from autotune.target.messages import format_count
 from autotune.target.read_target import TargetFile
+from autotune.target.value_hints import split_words
 
 PARAMETERS_FILE = "parameters.json"
 SHELL_BUILTINS = ("cd", "export", "source", ".", "set", "ulimit", "alias", "if", "for")
@@ -257,7 +258,7 @@ def _build_program_error(file: TargetFile, name: str, program: Path) -> TargetEr
     if (directory / name).is_file() and "/" not in name:
         hint = f"write `./{name}` for the file next to the target file"
     elif " " in name:
-        hint = f"write `[{', '.join(name.split())}]`: each argument is an item of the list"
+        hint = f"write `[{', '.join(split_words(name))}]`: each argument is an item of the list"
     elif name.startswith("~"):
         hint = "write the whole path: autotune does not expand '~'"
     elif name in SHELL_BUILTINS:

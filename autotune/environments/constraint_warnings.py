@@ -17,6 +17,7 @@ from autotune.parameter_name import ParameterName
 from autotune.space.dimension import Dimension
 from autotune.space.expression import Comparison, Name, Number, parse_comparison
 from autotune.space.space import PLACEHOLDER_FACTS
+from autotune.space.target_values import find_fixed_hint
 from autotune.target.consistency_checks import TargetMistake
 from autotune.target.model import Target
 from autotune.target.read_target import TargetFile
@@ -120,7 +121,8 @@ def _find_binding_doubt(
         yield TargetMistake(location, message, "correct the number, or remove the constraint")
     elif values and not any(results) and file.target.simulated is None and not file.target.command:
         message = f"no values can satisfy {comparison.text}"
-        hint = f"widen the range of {dimension.name}, or relax the constraint"
+        hint = find_fixed_hint(file, [dimension.name])
+        hint = hint or f"widen the range of {dimension.name}, or relax the constraint"
         yield TargetMistake(location, message, hint)
 
 

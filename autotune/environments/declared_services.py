@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 
 from autotune.errors import TargetError
 from autotune.services.registry import RESERVED_NAMES
 from autotune.space.expression import parse_expression
 from autotune.space.space import PLACEHOLDER_FACTS
 from autotune.target.declared_service import ServiceSpec
+from autotune.target.messages import format_value
 from autotune.target.quantities import convert_to_unit
 from autotune.target.read_target import TargetFile
+from autotune.target.value_hints import split_words
+from autotune.target.yaml_document import Location
+
+# The name of a program with an argument. The path of a program may contain spaces.
+_ARGUMENTS_PATTERN = re.compile(r"^[^/\s]+\s+\S|\s-")
 
 
 def find_errors(file: TargetFile) -> Iterator[TargetError]:
@@ -23,6 +30,7 @@ def find_errors(file: TargetFile) -> Iterator[TargetError]:
             message = f"autotune already contains a service {name}"
             yield file.document.build_error(error_location, message, hint=f"rename it to my_{name}")
         yield from _find_expression_errors(file, name, service_spec)
+        yield from _find_command_errors(file, name, service_spec)
     for name, tier in file.target.tiers.items():
         for service in tier.service:
             if service in file.target.services and not file.target.edits_host_files(name):
@@ -47,6 +55,26 @@ def _find_expression_errors(
         if text:
             yield from _check_expression(
                 file, ("services", service_name, "needs", size), text, {*service_spec.parameters}
+            )
+
+
+def _find_command_errors(
+    file: TargetFile, service_name: str, service_spec: ServiceSpec
+) -> Iterator[TargetError]:
+    """Yield an error for each program whose arguments are in the same item of the list."""
+    commands: list[tuple[Location, Sequence[str]]] = [
+        (("check",), service_spec.check or ()),
+        *((("read", i, "command"), a.command) for i, a in enumerate(service_spec.read)),
+        (("counters", "command"), service_spec.counters.command if service_spec.counters else ()),
+    ]
+    for location, arguments in commands:
+        program, *further_arguments = (*arguments, "")
+        if _ARGUMENTS_PATTERN.search(program):
+            words = split_words(program) + [a for a in further_arguments if a]
+            yield file.document.build_error(
+                ("services", service_name, *location),
+                f"{format_value(program)} is read as the name of one program",
+                hint=f"write each word as an item of the list: `[{', '.join(words)}]`",
             )
 
 

@@ -44,18 +44,26 @@ def find_warnings(file: TargetFile) -> list[TargetError]:
             *find_settings_without_effect(file),
             *find_value_doubts(file),
             *find_constraint_doubts(file),
-            *_find_unmodelled_assignments(file),
+            *_find_unmodelled_values(file),
         )
     ]
     return sorted(warnings, key=lambda warning: warning.place)
 
 
-def _find_unmodelled_assignments(file: TargetFile) -> Iterator[TargetMistake]:
-    """Yield values from `--set` for parameters that a model ignores. A target with an error has no such
-    warnings.
+def _find_unmodelled_values(file: TargetFile) -> Iterator[TargetMistake]:
+    """Yield values from `--set`, values to search and values to try, of parameters that a model
+    ignores. A target with an error has no such warnings.
     """
-    assigned_names = list_assigned_parameters(file.document)
-    if file.target.simulated is None or not assigned_names:
+    target = file.target
+    locations: dict[str, Location] = {
+        name: ("try", index, name) for index, c in enumerate(target.try_first) for name in c
+    }
+    searched_names = (
+        name for name, rule in target.parameters.items() if rule.range or rule.choices
+    )
+    for name in (*searched_names, *list_assigned_parameters(file.document)):
+        locations[name] = ("parameters", name)
+    if target.simulated is None or not locations:
         return
     from autotune.environments.simulated import prepare
     from autotune.simulate.topology import is_modelled
@@ -64,10 +72,11 @@ def _find_unmodelled_assignments(file: TargetFile) -> Iterator[TargetMistake]:
         environment = prepare(file)
     except (TargetError, KeyError):
         return
-    for name in assigned_names:
-        if name in environment.space.baseline and not is_modelled(environment.topology, name):
+    for name, location in locations.items():
+        is_parameter = name in environment.space.baseline and name.count(".") > 1
+        if is_parameter and not is_modelled(environment.topology, name):
             hint = "omit it, or use the target of real hosts"
-            yield TargetMistake(("parameters", name), f"the model ignores {name}", hint)
+            yield TargetMistake(location, f"the model ignores {name}", hint)
 
 
 def _find_empty_values(value: object, location: Location) -> Iterator[TargetMistake]:
@@ -205,6 +214,7 @@ def _find_tier_doubts(target: Target) -> Iterator[TargetMistake]:
             message = f"no tier uses the declared service {name!r}"
             hint = f"write `service: {name}` in a tier, or remove the declaration"
             yield TargetMistake(("services", name), message, hint)
+    yield from _find_missing_reloads(target)
     owners: dict[tuple[str, str], str] = {}
     catalogue = catalogue_of(target)
     for name, tier in target.tiers.items():
@@ -220,6 +230,17 @@ def _find_tier_doubts(target: Target) -> Iterator[TargetMistake]:
                 message = f"tiers {owner!r} and {name!r} share the unit and files of {service}"
                 hint = f"use different hosts: both tiers list {host!r}"
                 yield TargetMistake(("tiers", name, "hosts"), message, hint)
+
+
+def _find_missing_reloads(target: Target) -> Iterator[TargetMistake]:
+    """Yield parameters that need a reload of a declared service without one."""
+    for service_name, spec in target.services.items():
+        for name, parameter in spec.parameters.items():
+            if parameter.action == "reload" and not spec.reload:
+                message = f"a change of {name} restarts {service_name}, which has no `reload: true`"
+                hint = "add `reload: true` if the unit can reload, or remove `action: reload`"
+                location = ("services", service_name, "parameters", name, "action")
+                yield TargetMistake(location, message, hint)
 
 
 def _find_single_choices(target: Target) -> Iterator[TargetMistake]:

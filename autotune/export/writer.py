@@ -24,6 +24,7 @@ from autotune.export.scripts import export_patch, export_shell, has_masked_edits
 from autotune.report.conclusion import find_conclusion
 from autotune.report.diff import find_trial, read_rendered_files
 from autotune.report.parameters import (
+    SettingChange,
     find_declared_parameters,
     find_parameter,
     list_active_parameters,
@@ -174,6 +175,16 @@ def build_export(
         build_manifest(study, trial, exported_files, hosts)
     )
     return exported_files
+
+
+def list_changes(study: Study, trial_name: str) -> tuple[SettingChange, ...]:
+    """Return the settings of a trial that have an effect and differ from the baseline."""
+    baseline = find_conclusion(study.state).baseline
+    return list_setting_changes(
+        baseline.trial.effective_settings if baseline else {},
+        select_trial(study, trial_name).effective_settings,
+        find_declared_parameters(study.target),
+    )
 
 
 def _list_changing_hosts(study: Study, trial: Trial, *, include_unchanged: bool) -> ExportedHosts:

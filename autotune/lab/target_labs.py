@@ -141,15 +141,20 @@ def build_ssh_command(
     """
     lab = read_lab(lab_or_target, directory)
     if host is None and not lab.hosts:
-        hint = f"run `autotune lab up {lab_or_target}`"
-        if not Path(lab_or_target).exists():
-            lab_names = ", ".join(list_lab_names())
-            hint = (
-                f"existing labs: {lab_names}"
-                if lab_names
-                else "`autotune lab up TARGET` starts one"
+        if Path(lab_or_target).exists():
+            raise AutotuneError(
+                f"the lab of {lab_or_target} is not running",
+                hint=f"run `autotune lab up {lab_or_target}`",
             )
-        raise AutotuneError(f"the lab of {lab_or_target} is not running", hint=hint)
+        if lab_names := ", ".join(list_lab_names()):
+            raise AutotuneError(
+                f"no lab is called {lab_or_target}",
+                hint=f"write `autotune lab ssh LAB {lab_or_target}` with an existing lab: {lab_names}",
+            )
+        raise AutotuneError(
+            f"no lab is called {lab_or_target}",
+            hint=f"write `autotune lab ssh TARGET {lab_or_target}`, after `autotune lab up TARGET`",
+        )
     if host is None and len(lab.hosts) > 1:
         host_names = ", ".join(host.name for host in lab.hosts)
         raise AutotuneError(

@@ -82,7 +82,9 @@ def build_service(service_name: str, spec: ServiceSpec) -> Service:
         "port": spec.port,
         "unit_name": spec.unit,
         "packages": spec.packages,
-        "elsewhere": "" if spec.packages else f"{title} is not in the catalogue",
+        "package_source": ""
+        if spec.packages
+        else "install it, or correct its name in `services:`; `packages:` names its packages",
         "programs": {argv[0]: (argv[0],) for argv in commands},
         "keeps_data": spec.keeps_data,
         "forgets_on_restart": spec.forgets_on_restart,

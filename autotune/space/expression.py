@@ -74,6 +74,7 @@ _WORD_PATTERN = re.compile(
       |(?P<mark><=|>=|==|[-+*/()<>,]))""",
     re.VERBOSE,
 )
+_OPERATOR_WORDS = {"x": "*", "times": "*", "plus": "+", "minus": "-", "by": "/", "per": "/"}
 NameValues = Mapping[str, float]
 
 
@@ -293,6 +294,8 @@ def _describe_invalid_mark(text: str, mark: str) -> str:
         return f"{message}: expected <=, >=, <, > or =="
     if mark in "×·":
         return f"{message}: write '*' for a product"
+    if mark in "÷":
+        return f"{message}: write '/' for a quotient"
     return f"{message}: expected a number, a name or one of + - * / ( )"
 
 
@@ -334,6 +337,8 @@ def _find_word_hint(previous_word: str, word: str) -> str | None:
     """Return the hint for a word that cannot follow ``previous_word``."""
     if word.lower() in ("and", "or", "if", "in", "not"):
         return "write each comparison as its own constraint"
+    if word.lower() in _OPERATOR_WORDS:
+        return f"write '{_OPERATOR_WORDS[word.lower()]}' instead of {word!r}"
     if previous_word.endswith("%"):
         return f"write `{previous_word} of {word}`"
     for kind, units in (("a size", SIZE_UNITS), ("a duration", DURATION_UNITS)):

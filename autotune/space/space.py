@@ -59,7 +59,12 @@ from autotune.space.rules import (
     list_limit_rules,
     list_order_rules,
 )
-from autotune.space.target_values import build_declared_dimensions, parse_value, read_tried_first
+from autotune.space.target_values import (
+    build_declared_dimensions,
+    find_fixed_hint,
+    parse_value,
+    read_tried_first,
+)
 from autotune.target import runtimes
 from autotune.target.messages import find_nearest_name, format_value, suggest_list
 from autotune.target.model import ParameterRule, Scalar, Target, Tier
@@ -454,24 +459,38 @@ def _check_feasibility(target_file: TargetFile, space: SearchSpace) -> None:
         try:
             broken_rules = space.build_candidate(deployment).repairs
         except InfeasibleRule as error:
-            location = _find_rule_location(target_file, error.rule, deployment)
-            if not deployment:
-                message = f"no values can satisfy {error}"
-                hint = "widen the range of a parameter in it, or relax the rule"
-                raise target_file.document.build_error(location, message, hint=hint) from None
-            choices_text = ", ".join(f"{name} {value}" for name, value in deployment.items())
-            raise target_file.document.build_error(
-                location,
-                f"with {choices_text}, no values can satisfy {error}",
-                hint=("" if error.rule.is_built_in else "relax the constraint, ")
-                + "widen the range, or remove the software from `service:`",
-            ) from None
+            raise _build_infeasible_error(target_file, error, deployment) from None
         if broken_rules and not deployment:
             broken_rule = broken_rules[0]
             message = f"the baseline itself breaks a constraint: {broken_rule.rule}"
             hint = f"relax it, or set another `default:` for {broken_rule.parameter}"
             location = _find_constraint(target_file, broken_rule.rule)
             raise target_file.document.build_error(location, message, hint=hint)
+
+
+def _build_infeasible_error(
+    target_file: TargetFile, error: InfeasibleRule, deployment: Settings
+) -> TargetError:
+    """Return the error for a rule that no values can satisfy with a combination of deployments."""
+    location = _find_rule_location(target_file, error.rule, deployment)
+    is_own = location[0] == "constraints"
+    fixed_hint = find_fixed_hint(target_file, error.rule.names(), is_own=is_own)
+    if not deployment:
+        return target_file.document.build_error(
+            location,
+            f"no values can satisfy {error}",
+            hint=fixed_hint or "widen the range of a parameter in it, or relax the rule",
+        )
+    choices_text = ", ".join(f"{name} {value}" for name, value in deployment.items())
+    if fixed_hint is not None:
+        message = f"with {choices_text}, no values can satisfy {error}"
+        return target_file.document.build_error(location, message, hint=fixed_hint)
+    return target_file.document.build_error(
+        location,
+        f"with {choices_text}, no values can satisfy {error}",
+        hint=("" if error.rule.is_built_in else "relax the constraint, ")
+        + "widen the range, or remove the software from `service:`",
+    )
 
 
 def _find_constraint(target_file: TargetFile, rule_text: str) -> Location:
@@ -485,8 +504,9 @@ def _find_rule_location(target_file: TargetFile, rule: Rule, deployment: Setting
     """Return the location in the target that the user should change if a rule cannot be satisfied with
     this combination of deployments.
     """
-    if target_file.target.constraints and not rule.is_built_in:
-        return _find_constraint(target_file, rule.text)
+    location = _find_constraint(target_file, rule.text)
+    if len(location) == 2 and not rule.is_built_in:
+        return location
     rule_names = {*rule.comparison.left.names(), *rule.comparison.right.names()}
     if named_rules := {
         parameter_name: parameter_rule

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from math import sqrt
 
@@ -71,6 +71,23 @@ def parse_bounded_value(
         message = f"{dimension.name}: {text} is outside [{low_bound}, {high}]"
         raise file.document.build_error(location, message, hint=hint)
     return value
+
+
+def find_fixed_hint(file: TargetFile, names: Iterable[str], *, is_own: bool = True) -> str | None:
+    """Return the hint for a rule that values with `fixed:` break. Return ``None`` if the target sets
+    the range or the choices of a parameter in it. ``is_own`` is true for a constraint of the target.
+    """
+    rules = {name: file.target.parameters.get(name) for name in sorted({*names})}
+    fixed_rules = {name: rule for name, rule in rules.items() if rule and rule.fixed is not None}
+    if not fixed_rules or any(rule and (rule.range or rule.choices) for rule in rules.values()):
+        return None
+    name, rule = next(iter(fixed_rules.items()))
+    location = ("parameters", name)
+    place = f"in line {file.document.find_position((*location, 'fixed'))[0]}"
+    if location in file.document.origins:
+        place = "by --set"
+    alternative = ", or remove the constraint" if is_own else ""
+    return f"{name} is fixed to {rule.fixed} {place}: write another value there{alternative}"
 
 
 def read_tried_first(

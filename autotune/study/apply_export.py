@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from autotune.study.study_state import APPLY_PURPOSE
 from autotune.study.trial_context import begin_study, open_session
 from autotune.study_argument import EVENTS_FILE, format_study_argument
 from autotune.target.messages import format_value
+from autotune.target.path_hints import is_export
 
 MAX_RSS_BYTES = 2**60
 
@@ -198,6 +200,11 @@ def _read_manifest(export: Path) -> dict[str, Any]:
         raise UsageError(
             f"{export} is a study, not an export",
             hint=f"`autotune export {format_study_argument(export)} --out DIR` writes an export",
+        )
+    if not is_export(export) and is_export(export.parent):
+        raise UsageError(
+            f"{export} is a file of an export",
+            hint=f"name the export: {shlex.quote(str(export.parent))}",
         )
     try:
         manifest_document = parse_json(_read_manifest_bytes(export))

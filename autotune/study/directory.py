@@ -19,7 +19,7 @@ from autotune.foreign_files import ForeignFileError
 from autotune.strict_parsing import parse_json
 from autotune.study_argument import STUDIES_DIRECTORY, format_study_argument
 from autotune.target.messages import MAX_LISTED_NAMES, find_nearest_name
-from autotune.target.path_hints import describe_directory
+from autotune.target.path_hints import is_export
 
 EVENTS_FILE = study_argument.EVENTS_FILE
 TARGET_SUFFIXES = (".yaml", ".yml")
@@ -48,8 +48,8 @@ def find_study(
     path = Path(study_name)
     if path.is_file():
         raise _build_file_error(path, root, target_hint)
-    if (description := describe_directory(path)) is not None:
-        raise UsageError(f"{study_name} is {description[0]}, not a study", hint=description[1])
+    if is_export(path):
+        raise _build_export_error(path, root)
     if not root.is_dir():
         raise UsageError(
             f"unknown study {study_name!r}: directory {root} does not exist", hint=fallback_hint
@@ -76,6 +76,8 @@ def _build_file_error(path: Path, root: Path, target_hint: str) -> UsageError:
             f"unknown study {str(path)!r}: this is a file of a study",
             hint=f"name the study: {study}",
         )
+    if is_export(path.parent):
+        return _build_export_error(path.parent, root)
     study_names = list_study_names(root) if root.is_dir() else ()
     hints = ["`autotune status` lists the studies"]
     if nearest_name := find_nearest_name(_get_plain_name(path), study_names):
@@ -83,6 +85,25 @@ def _build_file_error(path: Path, root: Path, target_hint: str) -> UsageError:
     if path.suffix in TARGET_SUFFIXES and target_hint:
         hints.append(target_hint.format(target=shlex.quote(str(path))))
     return UsageError(f"{path} is a file, not a study", hint="; ".join(hints))
+
+
+def _build_export_error(path: Path, root: Path) -> UsageError:
+    """Return the error for the directory of an export that was named instead of its study."""
+    try:
+        content = foreign_files.read_bytes(
+            path, study_argument.MANIFEST_FILE, foreign_files.MAX_RECORD_BYTES
+        )
+        study_name = str(parse_json(content)["study"])
+    except (OSError, ValueError, KeyError, TypeError, ForeignFileError):
+        study_name = ""
+    if root.is_dir() and study_name in list_study_names(root):
+        return UsageError(
+            f"{path} is an export, not a study", hint=f"name its study: {shlex.quote(study_name)}"
+        )
+    return UsageError(
+        f"{path} is an export, not a study",
+        hint=f"read README.md in {path}, or name a study; `autotune status` lists the studies",
+    )
 
 
 def _get_plain_name(path: Path) -> str:

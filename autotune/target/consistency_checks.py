@@ -14,6 +14,7 @@ from graphlib import CycleError, TopologicalSorter
 from autotune.secret_detection import find_secrets
 from autotune.target.beds import ALL_BEDS, BED_PLACEHOLDER, build_bed_target
 from autotune.target.messages import (
+    format_scalars,
     format_value,
     is_same_value,
     suggest_choice,
@@ -160,7 +161,9 @@ def _check_request(load: Load) -> Iterator[TargetMistake]:
         for key in ("path", "host"):
             if key in load.model_fields_set:
                 yield TargetMistake(
-                    ("load", key), f"`{key}` and `url` cannot be combined", "the URL contains both"
+                    ("load", key),
+                    f"`{key}` and `url` cannot be combined",
+                    f"remove `{key}:`, and write the whole address in `url:`",
                 )
         port_match = re.match(r"https?://[^/:]*:([0-9]+)", load.url)
         if port_match and not 1 <= int(port_match[1]) <= 65535:
@@ -363,9 +366,12 @@ def _check_local_caches(target: Target) -> Iterator[TargetMistake]:
     for tier_name, tier in target.tiers.items():
         if tier.local_cache and not tier.app:
             message = f"tier {tier_name!r} has no `app:` to use a local cache"
-            yield TargetMistake(
-                ("tiers", tier_name, "local_cache"), message, "remove `local_cache:`"
-            )
+            hint = "remove `local_cache:`"
+            if owner := next((n for n, t in target.tiers.items() if t.app), None):
+                hint = f"move `local_cache:` to tier {owner!r}, which sets `app:`"
+                if target.tiers[owner].local_cache:
+                    hint = f"remove it here: tier {owner!r} already sets it"
+            yield TargetMistake(("tiers", tier_name, "local_cache"), message, hint)
 
 
 def _list_cycles(target: Target) -> Iterator[TargetMistake]:
@@ -455,15 +461,27 @@ def _check_stack_keys(target: Target) -> Iterator[TargetMistake]:
                 hint = "remove it: `autotune params` lists the parameters of a stack"
                 yield TargetMistake(("parameters", parameter_name, key), message, hint)
         if WILDCARD in parameter_name and not rule.drop:
-            message = f"{parameter_name!r} can only be excluded"
+            message = f"{parameter_name!r} is a pattern, which can only exclude parameters"
             yield TargetMistake(
-                ("parameters", parameter_name), message, f'write `"{parameter_name}": false`'
+                ("parameters", parameter_name), message, _suggest_own_rule(target, parameter_name)
             )
     for key in REQUIRED_STACK_KEYS:
         if key not in target.model_fields_set:
             yield TargetMistake(
                 (), f"{key!r} is missing", f"such as `{REQUIRED_KEY_EXAMPLES[key]}`"
             )
+
+
+def _suggest_own_rule(target: Target, pattern: str) -> str:
+    """Return the hint for a pattern with values: the rule of one parameter, with the same values."""
+    rule = target.parameters[pattern].model_dump(exclude_unset=True)
+    keys = ", ".join(f"{key}: {format_scalars(value)}" for key, value in rule.items())
+    names = [n for n in target.parameters if fnmatchcase(n, pattern) and WILDCARD not in n]
+    name = next(iter(names), f"{pattern.partition('.')[0]}.SERVICE.PARAMETER")
+    return (
+        f"give each parameter its own rule, such as `{name}: {{{keys}}}`; "
+        "`autotune params` lists the names"
+    )
 
 
 def _check_command_keys(target: Target) -> Iterator[TargetMistake]:

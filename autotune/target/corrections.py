@@ -46,6 +46,11 @@ _MULTIPLIERS = {"k": 1000, "m": 10**6, "g": 10**9}
 _RANGE_SEPARATORS = r"\s*(?:-|–|—|\.{2,3}|…|:|,|;|\bto\b|\s)\s*"
 _BOUND = r"[0-9][0-9.]*\s?[A-Za-z%]*?"
 _RANGE = re.compile(rf"[\[(]?\s*({_BOUND}){_RANGE_SEPARATORS}({_BOUND})\s*[\])]?")
+# The ports of a container as Compose writes them, or an address with its port
+_PORTS = re.compile(
+    r"(?:[0-9.]{7,15}:)?([0-9]{1,5}):[0-9]{1,5}(?:/[a-z]{3})?|(?:[0-9.]{7,15}|\*|):([0-9]{1,5})"
+)
+_THOUSANDS = re.compile(r"[0-9]{1,3}(?:,[0-9]{3}){0,4}")
 _LOW_KEYS = ("min", "minimum", "low", "lower", "lowest", "from", "start", "gte")
 _HIGH_KEYS = ("max", "maximum", "high", "upper", "highest", "to", "end", "stop", "lte")
 _TRUE_WORDS, _FALSE_WORDS = (
@@ -122,6 +127,23 @@ def correct_number(text: object, key: str) -> str | None:
     if suffix == "%":
         return _format_decimal(number / 100)
     return _format_decimal(number * _MULTIPLIERS.get(suffix, 1))
+
+
+def correct_port(text: object) -> str | None:
+    """Return the port that receives requests: ``8080`` for `8080:80`, `127.0.0.1:8080:80` or `:8080`."""
+    match = _PORTS.fullmatch(text.strip()) if isinstance(text, str) else None
+    return match[1] or match[2] if match else None
+
+
+def join_thousands(text: str) -> str | None:
+    """Return a list of numbers without the commas between thousands: ``[1024, 4096]`` for
+    `[1,024, 4,096]`. Return ``None`` if spaces do not show which commas separate values.
+    """
+    numbers = re.split(r",\s+", text.strip(" []"))
+    has_thousands = any("," in number for number in numbers)
+    if len(numbers) < 2 or not has_thousands or not all(map(_THOUSANDS.fullmatch, numbers)):
+        return None
+    return f"[{', '.join(number.replace(',', '') for number in numbers)}]"
 
 
 def correct_boolean(value: object) -> str | None:

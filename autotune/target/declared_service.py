@@ -28,7 +28,13 @@ from autotune.target.field_types import (
     error_at,
     error_at_key,
 )
-from autotune.target.messages import format_value, is_same_value, suggest_choice, suggest_name
+from autotune.target.messages import (
+    find_nearest_name,
+    format_value,
+    is_same_value,
+    suggest_choice,
+    suggest_name,
+)
 from autotune.target.parameter_rule import ConditionValues
 from autotune.target.quantities import convert_to_unit, parse_magnitude
 
@@ -248,9 +254,17 @@ class ServiceSpec(TargetModel):
             if parameter.file is not None and parameter.file not in self.files:
                 location = ("parameters", parameter_name, "file")
                 message = f"{parameter.file} is not among the `files:`"
-                raise error_at(location, message, suggest_name(parameter.file, self.files))
+                nearest_name = find_nearest_name(Path(parameter.file).name, self._list_file_names())
+                hint = f"add `{parameter.file}: {{}}` below `files:`"
+                if nearest_name is not None:
+                    hint += f", or did you mean {self._list_file_names()[nearest_name]!r}?"
+                raise error_at(location, message, hint)
             self._check_conditions(parameter_name, parameter)
         return self
+
+    def _list_file_names(self) -> dict[str, str]:
+        """Return the paths of the files by their last component."""
+        return {Path(path).name: path for path in self.files}
 
     def _iterate_references(self) -> Iterator[tuple[tuple[str | int, ...], str]]:
         """Yield the names of parameters in other keys, each with its location."""

@@ -36,6 +36,13 @@ def format_value(value: object) -> str:
     return "a mapping" if isinstance(value, dict) else "a list"
 
 
+def format_scalars(value: object) -> str:
+    """Return a scalar, or a list of scalars, as users write it in a target: ``[4, 64]``."""
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(format_scalars, value))}]"
+    return format_value(value) if isinstance(value, bool) else str(value)
+
+
 def format_count(count: float, noun: str) -> str:
     """Return a count with its noun: ``1 trial``, ``3 trials``, ``1.5 minutes``."""
     return f"{count:.15g} {noun}" if count == 1 else f"{count:.15g} {noun}s"

@@ -423,6 +423,14 @@ def _suggest_slo(value: object) -> str:
     return f"{{{percentile}: {''.join(limit.groups()) if limit else '50ms'}}}"
 
 
+def _build_slo_error(value: Any) -> ValueError:
+    """Return the error for a `slo:` that is not a mapping. pydantic collects ValueErrors."""
+    if isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
+        keys = ", ".join(f"{key}: {item[key] or '…'}" for item in value for key in item)
+        return HintedError("must be a mapping, not a list", f"write `slo: {{{keys}}}`")
+    return ValueError(f"name one percentile and its limit, such as `{_suggest_slo(value)}`")
+
+
 class SloSpec(TargetModel):
     """Latency limit at one percentile, such as p95 or p99.9, and the error limit."""
 
@@ -435,7 +443,7 @@ class SloSpec(TargetModel):
     @classmethod
     def _parse_percentile_key(cls, value: Any) -> Any:
         if not isinstance(value, dict):
-            raise ValueError(f"name one percentile and its limit, such as `{_suggest_slo(value)}`")  # noqa: TRY004  # pydantic collects ValueErrors
+            raise _build_slo_error(value)
         percentiles = [key for key in value if re.fullmatch(f"{_PERCENTILE_PATTERN}|p100", key)]
         for key in value:
             if key not in percentiles and key != "errors":

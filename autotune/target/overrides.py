@@ -6,10 +6,12 @@ import copy
 import re
 from collections.abc import Iterable
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from typing import Any
 
 from autotune.errors import UsageError
 from autotune.target.messages import suggest_name
+from autotune.target.parameter_rule import WILDCARD
 from autotune.target.yaml_document import YamlDocument, parse_scalar
 
 SET_OPTION = "--set"
@@ -42,6 +44,8 @@ def apply_overrides(document: YamlDocument, overrides: Iterable[Override]) -> Ya
             else _parse_key_option(option, option_value)
         )
         *section_names, last_key = location
+        if option == SET_OPTION:
+            _reject_pattern(last_key, option_value, root.get("parameters"))
         if option == SET_OPTION and COMMAND_KEY in root:
             _check_declared_parameter(option_value, last_key, value, root.get("parameters"))
         section: Any = root
@@ -111,3 +115,17 @@ def _parse_assignment(assignment: str) -> tuple[tuple[str, str], Any]:
             hint=f"repeat the option for each parameter: {SET_OPTION} NAME=VALUE {SET_OPTION} NAME=VALUE",
         )
     return ("parameters", name.strip()), parse_scalar(value.strip())
+
+
+def _reject_pattern(name: str, assignment: str, parameters: object) -> None:
+    """Raise UsageError for a pattern, because `--set` fixes one parameter."""
+    if WILDCARD not in name:
+        return
+    known_names = map(str, parameters) if isinstance(parameters, dict) else ()
+    names = (n for n in known_names if fnmatchcase(n, name) and WILDCARD not in n)
+    example = next(names, "TIER.SERVICE.PARAMETER")
+    value = assignment.partition("=")[2].strip()
+    raise UsageError(
+        f"{SET_OPTION} {assignment}: {name!r} is a pattern, and {SET_OPTION} takes one parameter",
+        hint=f"write {SET_OPTION} {example}={value}; repeat the option for each parameter",
+    )

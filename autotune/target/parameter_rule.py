@@ -157,6 +157,10 @@ def _parse_magnitude(key: str, value: Scalar) -> tuple[str, float]:
         hint = "omit the quotes" if number == value else f"write it as {number}" if number else None
         if hint is None and key == "range":
             hint = "write numbers, such as `range: [4, 64]`; `choices:` lists words"
+        if hint is None and key == "default":
+            hint = (
+                "write the current number, or remove `default:` on hosts, where autotune reads it"
+            )
         raise error_at_key(key, f"{format_value(value)} is not a number", hint)
     return magnitude
 

@@ -9,10 +9,25 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
 from autotune.errors import TargetError
-from autotune.target.messages import find_nearest_name, suggest_list, suggest_name
+from autotune.target.messages import (
+    MAX_LISTED_NAMES,
+    find_nearest_name,
+    suggest_list,
+    suggest_name,
+)
 from autotune.target.model import ParameterRule, Target
 from autotune.target.parameter_rule import WILDCARD
 from autotune.target.yaml_document import Location, YamlDocument
+
+# Names of parameters in other versions or files of the software, in lower case
+FORMER_NAMES = {
+    "maxclients": "MaxRequestWorkers",
+    "maxrequestsperchild": "MaxConnectionsPerChild",
+    "maxconn": "connections",
+    "maxconns": "connections",
+    "cachesize": "memory",
+    "nbproc": "nbthread",
+}
 
 
 def is_wildcard(name: str) -> bool:
@@ -54,15 +69,14 @@ def list_unmatched_patterns(
     ]
 
 
-def suggest_parameter(name: str, names: Iterable[str]) -> str:
+def suggest_parameter(name: str, names: Iterable[str], *, takes_patterns: bool = True) -> str:
     """Return the hint for an unknown parameter: the nearest name in its tier, the tier's services, or
-    the tiers.
+    the tiers. ``takes_patterns`` is false where a name cannot select several parameters.
     """
     known_names = sorted(names)
-    if list_hint := suggest_list(name, known_names):
-        return list_hint
-    if selection_hint := _suggest_selection(name, known_names):
-        return selection_hint
+    suggest_several = _suggest_selection if takes_patterns else _suggest_member
+    if several_hint := suggest_list(name, known_names) or suggest_several(name, known_names):
+        return several_hint
     tier, _, name_in_tier = name.partition(".")
     service, dot_separator, _ = name_in_tier.partition(".")
     tier_names = [n for n in known_names if n.startswith(f"{tier}.")]
@@ -81,7 +95,35 @@ def suggest_parameter(name: str, names: Iterable[str]) -> str:
     tiers = sorted({n.partition(".")[0] for n in known_names if "." in n})
     if tiers and not tier_names and find_nearest_name(name, known_names) is None:
         return f"names start with a tier ({', '.join(tiers)}); `autotune params` lists parameters"
-    return suggest_name(name, tier_names or known_names)
+    own_names = [n for n in tier_names if n.startswith(f"{tier}.{service}.")]
+    suggest_one = _suggest_own_parameter if own_names else suggest_name
+    return suggest_one(name, own_names or tier_names or known_names)
+
+
+def _suggest_own_parameter(name: str, own_names: list[str]) -> str:
+    """Return the hint for an unknown parameter of a known service, whose parameters are
+    ``own_names``. The names are compared without the tier and the service, which they share.
+    """
+    names = {own_name.split(".", 2)[2]: own_name for own_name in own_names}
+    parameter = name.split(".", 2)[2]
+    new_name = FORMER_NAMES.get(parameter.lower(), "")
+    nearest_name = new_name if new_name in names else find_nearest_name(parameter, names)
+    if nearest_name is not None:
+        return f"did you mean {names[nearest_name]!r}?"
+    more_text = ", …" if len(own_names) > MAX_LISTED_NAMES else ""
+    return f"expected one of: {', '.join(own_names[:MAX_LISTED_NAMES])}{more_text}"
+
+
+def _suggest_member(name: str, known_names: list[str]) -> str | None:
+    """Return the hint for a tier, a service or a pattern where one parameter is required."""
+    prefix = name.rstrip(f".{WILDCARD}")
+    if prefix not in list_prefixes(known_names) and not is_wildcard(name):
+        return None
+    members = [n for n in known_names if matches_pattern(n, name) or matches_pattern(n, prefix)]
+    if f"{prefix}.service" in members:
+        return f"write `{prefix}.service` instead of `{name}`: it selects the software"
+    example = f", such as `{members[0]}`" if members else ""
+    return f"name one parameter{example}; `autotune params` lists parameters"
 
 
 def _suggest_selection(name: str, known_names: list[str]) -> str | None:
@@ -124,7 +166,8 @@ def unknown_parameter_error(
     ``location``.
     """
     name = name or str(location[-1])
-    hint = suggest_parameter(name, names)
+    takes_patterns = location[0] != "try" and tuple(location) not in document.origins
+    hint = suggest_parameter(name, names, takes_patterns=takes_patterns)
     return document.build_error(location, f"unknown parameter {name!r}", hint=hint)
 
 

@@ -15,6 +15,7 @@ from pydantic_core import ErrorDetails
 from autotune.errors import TargetError, TargetErrorCollector
 from autotune.target.beds import build_bed_target
 from autotune.target.consistency_checks import find_mistakes
+from autotune.target.corrections import join_thousands
 from autotune.target.declared_service import ServiceSpec, find_user_files
 from autotune.target.field_types import (
     ADDRESS_PATTERN,
@@ -290,7 +291,18 @@ def _build_error(
     message, key = _format_problem(problem), find_last_key(location)
     if key and not message.startswith((f"{key}:", f"{key} ", f"'{key}'")):
         message = f"{key}: {message}"
-    return document.build_error(location, message, hint=select_hint(problem, location, model))
+    hint = _find_comma_hint(document, location, problem) or select_hint(problem, location, model)
+    return document.build_error(location, message, hint=hint)
+
+
+def _find_comma_hint(
+    document: YamlDocument, location: Location, problem: ErrorDetails
+) -> str | None:
+    """Return the hint for a list with too many values because of commas in its numbers."""
+    key, text = find_last_key(location), document.find_text_after(location)
+    match = re.match(r"[\w'\"]{1,20}\s*:\s*(\[[0-9,\s]{1,99}\])", text)
+    numbers = join_thousands(match[1]) if match and problem["type"] == "too_long" else None
+    return f"a ',' separates values: write `{key}: {numbers}`" if numbers else None
 
 
 def _find_location(document: YamlDocument, problem: ErrorDetails) -> list[str | int]:

@@ -11,7 +11,12 @@ from typing import Any
 from pydantic_core import ErrorDetails
 
 from autotune.secret_detection import find_secrets
-from autotune.target.corrections import correct_boolean, correct_number, correct_range
+from autotune.target.corrections import (
+    correct_boolean,
+    correct_number,
+    correct_port,
+    correct_range,
+)
 from autotune.target.field_types import (
     ADDRESS_PATTERN,
     COMPOSE_FILE_PATTERN,
@@ -32,7 +37,7 @@ from autotune.target.field_types import (
 from autotune.target.key_hints import list_keys_at
 from autotune.target.messages import find_nearest_name, format_value
 from autotune.target.model import Target
-from autotune.target.yaml_document import Location
+from autotune.target.yaml_document import Location, parse_scalar
 
 LOGIN_HINT = "logins come from the ssh agent and ~/.ssh/config (User, IdentityFile, ProxyJump)"
 NO_VALUE_HINT = "give a value, or remove the key"
@@ -48,8 +53,9 @@ NAMED_ENTRY_EXAMPLES = {
     "header": "TEXT",
     "files": "{}",
 }
+SSH_PORT, TIER_PORT = 22, 8080
 NUMBER_EXAMPLES = {
-    "port": 22,
+    "port": TIER_PORT,
     "status": 200,
     "cpus": 4,
     "pairs": 100_000,
@@ -201,7 +207,7 @@ def _find_list_hint(problem: ErrorDetails, key: str) -> str | None:
 def _suggest_list(value: str, key: str) -> str | None:
     """Return the hint for a text whose words or values are the items of a list."""
     if key in ("command", "check"):
-        return f"write `{key}: [{', '.join(_split_words(value))}]`"
+        return f"write `{key}: [{', '.join(split_words(value))}]`"
     if key == "constraints":
         return f"write `- {value}` on the next line"
     if "," in value:
@@ -209,12 +215,19 @@ def _suggest_list(value: str, key: str) -> str | None:
     return None
 
 
-def _split_words(command: str) -> list[str]:
+def split_words(command: str) -> list[str]:
+    """Return the words of a command line as items of a list in YAML."""
     try:
         words = shlex.split(command)
     except ValueError:
         words = command.split()
-    return [f'"{word}"' if re.search(r"[\s,:{}\[\]#*&!|>'%@`]", word) else word for word in words]
+    return [f'"{word}"' if _needs_quotes(word) else word for word in words]
+
+
+def _needs_quotes(word: str) -> bool:
+    """True if YAML does not read the word as text."""
+    has_mark = re.search(r"[\s,:{}\[\]#*&!|>'%@`]", word) is not None
+    return has_mark or not isinstance(parse_scalar(word), str)
 
 
 def _find_entries_hint(problem: ErrorDetails, key: str) -> str | None:
@@ -251,9 +264,13 @@ def _find_number_hint(problem: ErrorDetails, key: str) -> str | None:
         and re.fullmatch("[2-4]xx|[0-9]{3}-[0-9]{3}", value.lower())
     ):
         return "list the statuses, such as `status: [200, 204]`; the default is any 2xx"
+    if key == "port" and (port := correct_port(value)):
+        return f"write the port that receives the requests: `port: {port}`"
     number = correct_number(value, key) or _expand_exponent(value)
     if number is None:
-        return f"give one number, such as `{key}: {NUMBER_EXAMPLES.get(key, 10)}`"
+        is_login = key == "port" and "hosts" in problem["loc"]
+        example = SSH_PORT if is_login else NUMBER_EXAMPLES.get(key, 10)
+        return f"give one number, such as `{key}: {example}`"
     return f"write it as {number}" + (", without quotes" if number == value else "")
 
 
@@ -268,6 +285,14 @@ def _expand_exponent(value: object) -> str | None:
 def _find_boolean_hint(problem: ErrorDetails, key: str) -> str:
     boolean = correct_boolean(problem["input"])
     return f"write `{key}: {boolean}`" if boolean else f"write `{key}: true` or `{key}: false`"
+
+
+def _find_maximum_hint(problem: ErrorDetails, key: str) -> str | None:
+    """Return the hint for a status above the maximum; ``None`` for other numbers."""
+    value = problem["input"]
+    if key == "status" and value < 600:
+        return f"a server error is never a correct response: remove {value}, or write `status: 200`"
+    return None
 
 
 def _find_bounds_hint(_problem: ErrorDetails, key: str) -> str:
@@ -327,6 +352,7 @@ _HINT_FINDERS: Mapping[str, Callable[[ErrorDetails, str], str | None]] = {
     "int_from_float": _find_number_hint,
     "float_type": _find_number_hint,
     "bool_type": _find_boolean_hint,
+    "less_than_equal": _find_maximum_hint,
     "too_long": _find_bounds_hint,
     "too_short": _find_entry_count_hint,
     "string_type": _find_string_hint,

@@ -148,6 +148,11 @@ class YamlDocument:
         line, column = self.find_position(location)
         return self.text.split("\n")[line - 1][: column - 1].rstrip() if self.text else ""
 
+    def find_text_after(self, location: Location) -> str:
+        """Return the text of the node at ``location`` and to its right, in the same line."""
+        line, column = self.find_position(location)
+        return self.text.split("\n")[line - 1][column - 1 :] if self.text else ""
+
     def build_error(
         self, location: Location, message: str, *, hint: str | None = None
     ) -> TargetError:

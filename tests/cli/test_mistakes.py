@@ -15,13 +15,19 @@ from autotune import errors, exit_handling
 from autotune.cli import app
 
 ROOT = Path(__file__).parents[2]
-BASES = {name: (ROOT / "targets" / f"{name}.yaml").read_text() for name in ("paper", "command")}
+BASES = {
+    name: (ROOT / "targets" / f"{name}.yaml").read_text()
+    for name in ("paper", "command", "declared")
+}
 PAPER = BASES["paper"]
 MISTAKES = YAML(typ="safe").load((Path(__file__).parent / "mistakes.yaml").read_text())
 BAR = 0.9
 # Files that are not targets
 OTHER_FILES = {
-    "winner/manifest.json": '{"kind": "autotune-export", "slo": {}, "study": "a", "parameters": {}}',
+    "winner/manifest.json": '{"kind": "autotune-export", "slo": {}, "study": "improved",'
+    ' "parameters": {}}',
+    "winner/changes.diff": "--- a\n+++ b\n",
+    "error.log": '2026/11/29 09:00:00 [error] 12#12: *1 open() "/srv/x" failed (2: No such file)\n',
     "shop.requests.yaml": "requests:\n- {path: /, weight: 3}\n",
     "sweep.yaml": "target: paper.yaml\nover: {lb.nginx.use: [epoll, poll]}\nrates: [100/s]\n",
     "settings.yaml": "parameters:\n  lb.nginx.use: {fixed: poll}\n",

@@ -104,6 +104,25 @@ def test_whoever_is_not_root_is_told_so(
     assert "sudo" in done.exception.hint
 
 
+@pytest.mark.parametrize(
+    ("labs", "hint"),
+    [
+        ([], "write `autotune lab ssh TARGET web1`, after `autotune lab up TARGET`"),
+        (["b", "a"], "write `autotune lab ssh LAB web1` with an existing lab: a, b"),
+    ],
+)
+def test_a_host_is_no_lab(
+    labs: list[str], hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(target_labs, "LABS_DIRECTORY", tmp_path)
+    for name in labs:
+        (tmp_path / name).mkdir()
+    with pytest.raises(AutotuneError, match="no lab is called web1") as caught:
+        target_labs.build_ssh_command("web1", None)
+    assert caught.value.hint == hint
+
+
 def test_what_is_missing_is_said_with_the_command_that_brings_it(
     target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

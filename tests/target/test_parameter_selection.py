@@ -87,7 +87,7 @@ def test_patterns_without_a_match_have_a_place(tmp_path: Path) -> None:
         ("tune: []\n", "tune: must not be empty; write `core` for the usual parameters"),
         ("tune: web.nginx\n", "tune: must be `core`, `all` or a list, not 'web.nginx'"),
         ("tune: 5\n", "tune: must be `core`, `all` or a list"),
-        ('parameters: {"lb.*": {fixed: 5}}\n', "'lb.*' can only be excluded"),
+        ('parameters: {"lb.*": {fixed: 5}}\n', "'lb.*' is a pattern, which can only exclude"),
         ("parameters: {lb.haproxy.maxconn: true}\n", "must be a mapping, not true"),
     ],
 )

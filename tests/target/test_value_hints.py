@@ -37,7 +37,8 @@ SERVICE = (
         ("service: nginx", "service: nginx, runtime: docker", "did you mean 'containers'?"),
         ("service: nginx", "service: nginx, replace: yes", "write `replace: true`"),
         ("service: nginx", "service: nginx, replace: maybe", "write `replace: true` or `replace: false`"),
-        ("service: nginx", "service: nginx, port: '80:80'", "give one number, such as `port: 22`"),
+        ("service: nginx", "service: nginx, port: '80:80'",
+         "write the port that receives the requests: `port: 80`"),
         ("service: nginx", "service: nginx, forwards_to: [lb]",
          "write one value, without brackets: `forwards_to: VALUE`"),
         ("name: shop", "name: shop\nload: {expect: 200}", "write `expect: {status: 200}`"),
@@ -76,7 +77,7 @@ def test_hints(tmp_path: Path, old: str, new: str, hint: str) -> None:
 @pytest.mark.parametrize(
     ("command", "hint"),
     [
-        ("./bench -n 5", "write `command: [./bench, -n, 5]`"),
+        ("./bench -n 5", 'write `command: [./bench, -n, "5"]`'),
         ("./bench 'a b'", 'write `command: [./bench, "a b"]`'),
         ("./bench 'a b", "write `command: [./bench, \"'a\", b]`"),
         ("./bench --password hunter2",

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from fnmatch import translate
 from functools import lru_cache
 
+from autotune.errors import AutotuneError
 from autotune.foreign_files import MAX_TARGET_BYTES
 from autotune.loads.access_logs.automated_requests import (
     HEALTH_CHECK,
@@ -38,6 +39,14 @@ SAFE_METHODS = frozenset({b"GET", b"HEAD"})
 DATA_METHODS = frozenset({b"POST", b"PUT", b"PATCH", b"DELETE"})
 # The client had cached the page, but the load always requests it whole.
 NOT_MODIFIED_STATUS = b"304"
+UNKNOWN_LINE = "line in an unknown format"
+ERROR_LOG_LINE = "line of an error log"
+# The start of a line in the error logs of nginx, Apache and PHP
+_ERROR_LINE_PATTERN = re.compile(
+    rb"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d \[[a-z]{4,6}\] \d|"
+    rb"\[[A-Z][a-z]{2} [A-Z][a-z]{2} [^\]]{5,40}\] \[(?:\w{1,40}:)?[a-z]{4,6}\d?\] |"
+    rb"\[\d\d-[A-Z][a-z]{2}-\d{4} [^\]]{5,40}\] (?:PHP )?[A-Z][A-Za-z ]{2,30}: "
+)
 _MAX_BRACKET_PAIRS = 10
 _COMMENT_BYTES = 10_000  # space for comments: names of logs, and lines about the sample
 _SEPARATOR_PATTERN = re.compile(r"([/?&;=])")
@@ -107,7 +116,8 @@ class RecordedRequests:
     def describe_skipped(self) -> Iterator[str]:
         """Yield one line for each reason why requests were skipped, the most frequent reason first."""
         for skip_reason, skipped_count in self.skipped.most_common():
-            yield f"{skipped_count} × {skip_reason}"
+            if skip_reason:
+                yield f"{skipped_count} × {skip_reason}"
 
 
 @dataclass(frozen=True)
@@ -204,7 +214,33 @@ def _explain_skipped_line(line: bytes) -> str:
     """Return why a line is not a request, or an empty string for an empty line."""
     if len(line) > MAX_LINE_BYTES:
         return f"line longer than {MAX_LINE_BYTES // 1024} KB"
-    return "line in an unknown format" if line.strip() else ""
+    if _ERROR_LINE_PATTERN.match(line):
+        return ERROR_LOG_LINE
+    return UNKNOWN_LINE if line.strip() else ""
+
+
+def has_no_request(lines: Iterable[bytes]) -> bool:
+    """True if the lines contain text, but no request."""
+    filled_lines = [line for line in lines if line.strip()]
+    return bool(filled_lines) and not any(map(parse_line, filled_lines))
+
+
+def build_unusable_error(
+    recorded_requests: RecordedRequests, log_names: Sequence[str]
+) -> AutotuneError:
+    """Return the error for logs without a usable request. Its hint fits the most frequent reason."""
+    reasons = [reason for reason, count in recorded_requests.skipped.most_common(1) if count]
+    message = f"no usable request in {', '.join(log_names)}"
+    lines = "\n".join([message, *recorded_requests.describe_skipped()])
+    if reasons == [ERROR_LOG_LINE]:
+        return AutotuneError(lines, hint="name the access log, such as /var/log/nginx/access.log")
+    if reasons in ([], [UNKNOWN_LINE]):
+        return AutotuneError(
+            lines, hint="name an access log in the common, combined, HAProxy or JSON format"
+        )
+    return AutotuneError(
+        lines, hint="name a log with requests of users, or change --exclude or --unsafe"
+    )
 
 
 @lru_cache(maxsize=8)
