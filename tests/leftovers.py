@@ -79,10 +79,14 @@ def _places(base: Path) -> Iterator[Path]:
     directories = [base] if base.exists() else []  # pytest removes it unless a test failed
     for _ in range(DEPTH):
         yield from (directory / name for directory in directories for name in LABS)
-        directories = [
-            path for above in directories for path in above.iterdir()
-            if path.is_dir() and not path.is_symlink()
-        ]  # fmt: skip
+        directories = [path for above in directories for path in _subdirectories(above)]
+
+
+def _subdirectories(directory: Path) -> list[Path]:
+    # A later run of pytest removes the directories of earlier runs.
+    with contextlib.suppress(FileNotFoundError):
+        return [path for path in directory.iterdir() if path.is_dir() and not path.is_symlink()]
+    return []
 
 
 def _mounts(base: Path) -> list[str]:
