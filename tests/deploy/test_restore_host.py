@@ -678,6 +678,18 @@ def test_a_failed_rollback_reports_original_files_that_were_refused(
     hosts.unlock(restored=True)
 
 
+def test_what_a_killed_deployment_staged_goes_with_the_restore(
+    locked: Locked, tmp_path: Path
+) -> None:
+    host, desired = locked("study"), tuned(tmp_path)
+    host.back_up(desired)
+    host.stage(desired, plan_host(desired, host.observe(desired), {}))
+    staged = {".conf.autotune-new", ".more.autotune-new"}
+    assert staged <= {path.name for path in tmp_path.iterdir()}
+    restore_host(host)
+    assert not staged & {path.name for path in tmp_path.iterdir()}
+
+
 @pytest.mark.long
 def test_interrupted_while_files_are_staged_none_of_them_is_left(
     here: Host, tmp_path: Path
