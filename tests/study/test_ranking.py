@@ -17,6 +17,7 @@ from autotune.study.ranking import (
     find_best_preset,
     find_best_trial,
     is_clearly_worse,
+    list_bed_readings,
     list_confirmations,
     select_finalist_pair,
     select_finalists,
@@ -479,3 +480,12 @@ def test_a_pruned_preset_is_not_the_best_preset(
     stock = Trial(0, Phase.BASELINE, {}, peak=Peak(90.0, 81.0, 99.0, 0.05, "measured"))
     preset = find_best_preset(State(trials=(stock, *presets)))
     assert (preset.number if preset else None) == best
+
+
+def test_a_peak_of_a_bed_without_drift_is_read_as_it_was_measured() -> None:
+    measured = Peak(100.0, 90.0, 110.0, 0.05, "measured")
+    trials = tuple(Trial(n, STOCK, {}, peak=measured, bed=bed) for n, bed in enumerate("ab"))
+    readings = list_bed_readings(State(trials=trials, beds=("a", "b")))
+    assert [(reading.bed, reading.peak) for reading in readings] == [
+        ("a", measured.estimate), ("b", measured.estimate)
+    ]  # fmt: skip

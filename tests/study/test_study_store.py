@@ -22,6 +22,7 @@ from autotune.study.reading_records import RecordedReading, encode_command_call,
 from autotune.study.record_codec import decode, encode
 from autotune.study.study_state import Phase
 from autotune.study.study_store import JournalTail, StudyStore, load_state
+from autotune.study.verdict import Verdict
 from autotune.target.read_target import read_target
 from tests.modelled import noisy
 from tests.sweep.modelled import Silent
@@ -56,6 +57,10 @@ def test_trials_are_numbered_in_order_and_keep_their_capacities(tmp_path: Path) 
     state = load_state(tmp_path)
     assert [trial.number for trial in state.trials] == [0, 1, 2]
     assert state.capacities == {1: capacities}
+
+
+def test_a_verdict_of_a_study_without_beds_names_none() -> None:
+    assert encode(Verdict("no-improvement")).keys().isdisjoint({"beds", "disagree"})
 
 
 def test_fields_with_a_default_may_be_missing() -> None:
