@@ -268,6 +268,15 @@ def test_a_unit_that_does_not_start_keeps_no_other_from_being_restored(
     assert host.read_backup_copy(BACKUP_FILE) is not None
 
 
+def test_a_unit_that_is_stopped_again_counts_as_restored(locked: Locked, tmp_path: Path) -> None:
+    (tmp_path / "units" / "other.service").write_text("inactive\n")
+    host = locked("study")
+    deploy(host, replace(tuned(tmp_path), units={UNIT: True, "other.service": True}))
+    assert (tmp_path / "units" / "other.service").read_text() == "active\n"
+    assert restore_host(host) == ("here: restored 2 files, 0 sysctls, 2 units",)
+    assert (tmp_path / "units" / "other.service").read_text() == "inactive\n"
+
+
 def test_a_unit_that_others_masked_is_told_and_passed_over(locked: Locked, tmp_path: Path) -> None:
     host = locked("study")
     deploy(host, tuned(tmp_path))

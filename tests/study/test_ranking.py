@@ -23,10 +23,14 @@ from autotune.study.ranking import (
     select_finalists,
 )
 from autotune.study.schedule import (
+    MIN_BLOCKS,
     ConcludeStep,
     MeasureStep,
     SimplifyStep,
     _plan_alternation,
+    _plan_runner_up,
+    compute_average_trial_seconds,
+    compute_min_proof_seconds,
     select_next_step,
 )
 from autotune.study.study_state import Phase, State, StudyPause, Trial
@@ -243,6 +247,20 @@ def test_without_finals_nobody_is_compared_and_the_leader_is_proven() -> None:
     state = believed((STOCK, 90.0), (ADVICE, 115.0), (OTHER, 120.0), sd=0.06)
     assert select_finalist_pair(state) is None
     assert select_finalist_pair(measured_again(state, Phase.RUNNER_UP, (1, 118.0))) is None
+
+
+@pytest.mark.parametrize(("spare_trials", "is_compared"), [(1.9, False), (2.1, True)])
+def test_leader_and_rival_are_compared_only_if_time_for_a_pair_is_left(
+    spare_trials: float, is_compared: bool
+) -> None:
+    state = believed((STOCK, 90.0), (ADVICE, 115.0), (OTHER, 120.0), sd=0.06)
+    state = measured_again(state, Phase.FINALIST, (2, 121.0), (1, 118.0))
+    state = replace(state, seconds={"load": 60.0 * len(state.trials)})
+    average = compute_average_trial_seconds(state)
+    needed_seconds = compute_min_proof_seconds(state) + (MIN_BLOCKS + spare_trials) * average
+    budget = Budget.model_construct(trials=3, time=state.elapsed_seconds + needed_seconds)
+    step = _plan_runner_up(state, budget, state.elapsed_seconds, None)
+    assert isinstance(step, MeasureStep) is is_compared
 
 
 def test_leaders_are_measured_again_before_time_is_kept_for_simplifying() -> None:
