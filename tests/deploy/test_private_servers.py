@@ -56,7 +56,7 @@ def test_it_is_up_whichever_of_its_processes_listens(tmp_path: Path, by_child: b
 
 def test_a_server_that_has_stopped_leaves_no_record_of_its_process(tmp_path: Path) -> None:
     running = start_server("server", [sys.executable, "-c", WAITS], tmp_path)
-    wait_until(lambda: (tmp_path / "server.pid-of").exists(), running, 60.0, "starting")
+    wait_until((tmp_path / "server.pid-of").exists, running, 60.0, "starting")
     stop_server(running, timeout_seconds=0.5)
     assert [path.name for path in tmp_path.iterdir()] == ["server.out"]
 
