@@ -13,7 +13,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -731,20 +731,36 @@ def test_interrupted_while_files_are_staged_none_of_them_is_left(
     assert notes == []
 
 
-def test_a_host_is_observed_when_what_a_lost_connection_left_is_over(
-    locked: Locked, here: Host, tmp_path: Path
-) -> None:
-    host = locked("study")
-    late = ("sh", "-c", f"touch {tmp_path}/begun; sleep 1; echo late >{tmp_path}/conf")
+@contextmanager
+def late_batch(here: Host, place: Path) -> Iterator[None]:
+    """Commands of a lost connection, which run while the block begins and then write `conf`."""
+    late = ("sh", "-c", f"touch {place}/begun; sleep 1; echo late >{place}/conf")
     batch = threading.Thread(
         target=run_commands, args=(here, [Command(late)]), kwargs={"exclusive": True}
     )
     batch.start()
-    while not (tmp_path / "begun").exists():
+    while not (place / "begun").exists():
         time.sleep(0.01)
-    observed = host.observe(tuned(tmp_path))
+    yield
     batch.join()
+
+
+def test_a_host_is_observed_when_what_a_lost_connection_left_is_over(
+    locked: Locked, here: Host, tmp_path: Path
+) -> None:
+    host = locked("study")
+    with late_batch(here, tmp_path):
+        observed = host.observe(tuned(tmp_path))
     assert observed.files[str(tmp_path / "conf")].matches(FileState(b"late\n"))
+
+
+def test_a_host_is_changed_when_what_a_lost_connection_left_is_over(
+    locked: Locked, here: Host, tmp_path: Path
+) -> None:
+    host = locked("study")
+    with late_batch(here, tmp_path):
+        host._run_locked([Command(("sh", "-c", f"echo changed >{tmp_path}/conf"))])
+    assert (tmp_path / "conf").read_text() == "changed\n"
 
 
 @pytest.fixture
