@@ -5,6 +5,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from optuna.storages import InMemoryStorage
 
 from autotune.environments.preparation import prepare
 from autotune.errors import AutotuneError
@@ -25,6 +26,7 @@ from autotune.study.study_store import JournalTail, StudyStore, load_state
 from autotune.study.verdict import Verdict
 from autotune.target.read_target import read_target
 from tests.modelled import noisy
+from tests.optimize.test_searcher import told
 from tests.sweep.modelled import Silent
 
 USAGE = HostUsage(0.5, 0.0, 1.0, 1.0, 0.1, 9, 3, 1000.0, {"web.php_fpm": 30_000_000})
@@ -67,6 +69,17 @@ def test_fields_with_a_default_may_be_missing() -> None:
     counts = {"rate": 100.0, "seconds": 2.0, "intended": 200, "violations": 3}
     record = {"trial": 0, "at": "", "purpose": "peak", **counts}
     assert decode(RecordedReading, record).reading == Reading(100.0, 2.0, 200, 3)
+
+
+def test_the_search_of_a_study_stores_all_active_parameters(tmp_path: Path) -> None:
+    (tmp_path / "modelled.yaml").write_text(noisy(""))
+    environment = prepare(read_target(tmp_path / "modelled.yaml"))
+    space, storage = environment.space, InMemoryStorage()
+    searcher = start.create_searcher(environment, "s", storage)
+    searcher.record_outcome(None, space.baseline, told(0, 500.0))
+    (trial,) = storage.get_all_trials(0)
+    active = space.active_parameters(space.baseline)
+    assert trial.params.keys() == {d.name for d in space.tunable_dimensions if d.name in active}
 
 
 def test_a_resumed_study_is_reported_with_its_current_budget(tmp_path: Path) -> None:
