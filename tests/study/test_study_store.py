@@ -71,6 +71,27 @@ def test_fields_with_a_default_may_be_missing() -> None:
     assert decode(RecordedReading, record).reading == Reading(100.0, 2.0, 200, 3)
 
 
+class Noting(Silent):
+    """Keeps the notes of a study."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+@pytest.mark.parametrize("keeps_winner", [False, True])
+def test_a_proven_winner_stays_on_the_hosts_only_on_request(
+    tmp_path: Path, keeps_winner: bool
+) -> None:
+    (tmp_path / "modelled.yaml").write_text(noisy("budget: {trials: 3, time: 10m}\n"))
+    environment, progress = prepare(read_target(tmp_path / "modelled.yaml")), Noting()
+    start.start_study(environment, tmp_path / "study", progress, keeps_winner=keeps_winner)
+    assert any("stays on the hosts" in note for note in progress.notes) is keeps_winner
+
+
 def test_the_search_of_a_study_stores_all_active_parameters(tmp_path: Path) -> None:
     (tmp_path / "modelled.yaml").write_text(noisy(""))
     environment = prepare(read_target(tmp_path / "modelled.yaml"))
