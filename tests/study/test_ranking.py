@@ -23,6 +23,7 @@ from autotune.study.ranking import (
     select_finalists,
 )
 from autotune.study.schedule import (
+    MAX_RUNNER_UP_PAIRS,
     MIN_BLOCKS,
     ConcludeStep,
     MeasureStep,
@@ -261,6 +262,21 @@ def test_leader_and_rival_are_compared_only_if_time_for_a_pair_is_left(
     budget = Budget.model_construct(trials=3, time=state.elapsed_seconds + needed_seconds)
     step = _plan_runner_up(state, budget, state.elapsed_seconds, None)
     assert isinstance(step, MeasureStep) is is_compared
+
+
+@pytest.mark.parametrize(
+    ("pair_count", "is_over"), [(MAX_RUNNER_UP_PAIRS - 1, False), (MAX_RUNNER_UP_PAIRS, True)]
+)
+def test_leader_and_rival_that_stay_alike_are_compared_in_so_many_pairs(
+    pair_count: int, is_over: bool
+) -> None:
+    state = believed((STOCK, 90.0), (ADVICE, 119.0), (OTHER, 120.0), sd=0.06)
+    state = measured_again(state, Phase.FINALIST, (2, 120.0), (1, 120.0))
+    pairs = ((1, 120.0), (2, 120.0), (2, 120.0), (1, 120.0)) * pair_count
+    state = measured_again(state, Phase.RUNNER_UP, *pairs[: 2 * pair_count])
+    budget = Budget.model_construct(trials=3, time=1e6)
+    step = _plan_runner_up(state, budget, 60.0, None)
+    assert (step is None) is is_over
 
 
 def test_leaders_are_measured_again_before_time_is_kept_for_simplifying() -> None:
