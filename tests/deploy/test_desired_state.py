@@ -14,7 +14,7 @@ from autotune.deploy.desired_state import (
     list_required_actions,
     render_files,
 )
-from autotune.deploy.stack import StackContext, build_stack
+from autotune.deploy.stack import Stack, StackContext, build_stack
 from autotune.errors import AutotuneError
 from autotune.export.host_setup import build_host_setup
 from autotune.runtimes.systemd import RUNTIME
@@ -136,6 +136,11 @@ def test_templates_know_the_distributions_places(
         assert text in content
     for text in lacks:
         assert text not in content
+
+
+def test_a_tier_forwards_requests_to_the_tier_at_its_endpoints(stock: DesiredState) -> None:
+    stack = Stack(stock.instances, Endpoint("10.0.0.1", 8080))
+    assert stack.forwards_to == {"lb": "web"}
 
 
 def test_only_instances_of_a_tier_with_a_local_cache_use_one(tmp_path: Path) -> None:

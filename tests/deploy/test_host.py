@@ -105,6 +105,14 @@ def test_the_limit_of_a_change_has_the_time_that_its_units_take_to_stop() -> Non
     assert compute_action_timeout(HostState(), plan, stopping) - usual == 900.0 - 90.0
 
 
+def test_only_processes_that_survive_a_reload_need_no_replacement(host: ManagedHost) -> None:
+    units = ("caddy.service", "nginx.service")
+    desired = HostState(in_process_reloads=frozenset(units[:1]))
+    plan = HostPlan(unit_actions=dict.fromkeys(units, Action.RELOAD))
+    steps = [words for words in host._list_steps(desired, plan) if words[0] == "reload"]
+    assert steps == [("reload", "caddy.service", "rereading"), ("reload", "nginx.service")]
+
+
 CONF, SITE = "/etc/nginx/nginx.conf", "/etc/nginx/sites-available/default"
 NEW_CONF = "/etc/nginx/.nginx.conf.autotune-new"
 NEW_SITE = "/etc/nginx/sites-available/.default.autotune-new"

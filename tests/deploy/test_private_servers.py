@@ -54,6 +54,29 @@ def test_it_is_up_whichever_of_its_processes_listens(tmp_path: Path, by_child: b
         stop_server(running, timeout_seconds=0.5)  # a child that ignores its parent's end is killed
 
 
+def test_a_server_that_has_stopped_leaves_no_record_of_its_process(tmp_path: Path) -> None:
+    running = start_server("server", [sys.executable, "-c", WAITS], tmp_path)
+    wait_until((tmp_path / "server.pid-of").exists, running, 60.0, "starting")
+    stop_server(running, timeout_seconds=0.5)
+    assert [path.name for path in tmp_path.iterdir()] == ["server.out"]
+
+
+@pytest.mark.parametrize("depth", [0, 60], ids=["short", "too long for the kernel"])
+def test_a_socket_is_reached_whatever_the_length_of_its_path(tmp_path: Path, depth: int) -> None:
+    directory = tmp_path.joinpath(*["deep"] * depth)
+    directory.mkdir(parents=True, exist_ok=True)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "s"))
+        if depth:
+            (tmp_path / "s").rename(directory / "s")
+        listening.listen()
+        with private_servers.open_unix_connection(directory, "s", 60.0) as client:
+            accepted, _ = listening.accept()
+            with accepted:
+                client.sendall(b"?")
+                assert accepted.recv(100) == b"?"
+
+
 RELOADING = str(Path(__file__).with_name("reloading_server.py"))
 
 

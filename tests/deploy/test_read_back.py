@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from autotune.deploy.host_state import HostState, ObservedHost
+from autotune.deploy.host_state import HostState, ObservedHost, ObservedUnit
 from autotune.deploy.read_back import StackNotReady, check_units_run, merge_tier_values
 from autotune.runtimes.systemd import parse_units
 from autotune.services.base import Settings
@@ -49,6 +49,13 @@ class Host:
 
     def find_failures(self) -> list[str]:
         return ["web1: its own last words"]
+
+
+def test_a_process_without_a_service_manager_is_not_being_restarted() -> None:
+    desired: Any = SimpleNamespace(hosts={"web1": HostState(units={"x": True})})
+    host: Any = Host()
+    running = ObservedHost(units={"x": ObservedUnit(True, True, "", pid=7, restarts=0)})
+    check_units_run(host, desired, running, running)
 
 
 @pytest.mark.parametrize(

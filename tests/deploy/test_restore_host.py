@@ -13,7 +13,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -266,6 +266,15 @@ def test_a_unit_that_does_not_start_keeps_no_other_from_being_restored(
     assert (tmp_path / "restarted").read_text() == f"{UNIT}\n"
     assert (tmp_path / "conf").read_text() == "original\n"
     assert host.read_backup_copy(BACKUP_FILE) is not None
+
+
+def test_a_unit_that_is_stopped_again_counts_as_restored(locked: Locked, tmp_path: Path) -> None:
+    (tmp_path / "units" / "other.service").write_text("inactive\n")
+    host = locked("study")
+    deploy(host, replace(tuned(tmp_path), units={UNIT: True, "other.service": True}))
+    assert (tmp_path / "units" / "other.service").read_text() == "active\n"
+    assert restore_host(host) == ("here: restored 2 files, 0 sysctls, 2 units",)
+    assert (tmp_path / "units" / "other.service").read_text() == "inactive\n"
 
 
 def test_a_unit_that_others_masked_is_told_and_passed_over(locked: Locked, tmp_path: Path) -> None:
@@ -678,6 +687,18 @@ def test_a_failed_rollback_reports_original_files_that_were_refused(
     hosts.unlock(restored=True)
 
 
+def test_what_a_killed_deployment_staged_goes_with_the_restore(
+    locked: Locked, tmp_path: Path
+) -> None:
+    host, desired = locked("study"), tuned(tmp_path)
+    host.back_up(desired)
+    host.stage(desired, plan_host(desired, host.observe(desired), {}))
+    staged = {".conf.autotune-new", ".more.autotune-new"}
+    assert staged <= {path.name for path in tmp_path.iterdir()}
+    restore_host(host)
+    assert not staged & {path.name for path in tmp_path.iterdir()}
+
+
 @pytest.mark.long
 def test_interrupted_while_files_are_staged_none_of_them_is_left(
     here: Host, tmp_path: Path
@@ -710,20 +731,36 @@ def test_interrupted_while_files_are_staged_none_of_them_is_left(
     assert notes == []
 
 
-def test_a_host_is_observed_when_what_a_lost_connection_left_is_over(
-    locked: Locked, here: Host, tmp_path: Path
-) -> None:
-    host = locked("study")
-    late = ("sh", "-c", f"touch {tmp_path}/begun; sleep 1; echo late >{tmp_path}/conf")
+@contextmanager
+def late_batch(here: Host, place: Path) -> Iterator[None]:
+    """Commands of a lost connection, which run while the block begins and then write `conf`."""
+    late = ("sh", "-c", f"touch {place}/begun; sleep 1; echo late >{place}/conf")
     batch = threading.Thread(
         target=run_commands, args=(here, [Command(late)]), kwargs={"exclusive": True}
     )
     batch.start()
-    while not (tmp_path / "begun").exists():
+    while not (place / "begun").exists():
         time.sleep(0.01)
-    observed = host.observe(tuned(tmp_path))
+    yield
     batch.join()
+
+
+def test_a_host_is_observed_when_what_a_lost_connection_left_is_over(
+    locked: Locked, here: Host, tmp_path: Path
+) -> None:
+    host = locked("study")
+    with late_batch(here, tmp_path):
+        observed = host.observe(tuned(tmp_path))
     assert observed.files[str(tmp_path / "conf")].matches(FileState(b"late\n"))
+
+
+def test_a_host_is_changed_when_what_a_lost_connection_left_is_over(
+    locked: Locked, here: Host, tmp_path: Path
+) -> None:
+    host = locked("study")
+    with late_batch(here, tmp_path):
+        host._run_locked([Command(("sh", "-c", f"echo changed >{tmp_path}/conf"))])
+    assert (tmp_path / "conf").read_text() == "changed\n"
 
 
 @pytest.fixture

@@ -104,6 +104,7 @@ def test_the_arithmetic_is_shown_with_its_quantities(tmp_path: Path) -> None:
         ("count(wbe.hosts) <= 3", "unknown name 'count(wbe.hosts)'"),
         ("cache.memory(3) <= 3", "unknown function 'cache.memory'"),
         ("__import__(os) <= 3", "unknown function '__import__'"),
+        ("cache.memcached.memory <= 6000", "compares a size and a number without a unit"),
     ],
 )
 def test_what_means_nothing_is_said(tmp_path: Path, rule: str, said: str) -> None:

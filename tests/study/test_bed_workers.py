@@ -6,7 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from math import log
 from pathlib import Path
@@ -25,7 +25,7 @@ from autotune.optimize.bed_offset import BedOffset
 from autotune.report.page import render_page as whole_page
 from autotune.report.studies import open_study
 from autotune.report.view import build_study_view
-from autotune.study import start
+from autotune.study import journal, start
 from autotune.study.ranking import find_baseline
 from autotune.study.reading_records import load_readings
 from autotune.study.schedule import (
@@ -242,6 +242,23 @@ def test_a_bed_is_removed_with_a_note_and_only_beds_of_a_study_resume_it(tmp_pat
     resumed = start.prepare_unfinished(directory, "b")
     assert isinstance(resumed, multi_bed.MultiBedEnvironment)
     assert list(resumed.environments) == ["b"]
+
+
+@pytest.mark.parametrize(("joined", "prepared"), [("xcb", ["c"]), ("xy", [])])
+def test_a_shared_study_is_read_on_a_joined_bed_that_its_target_lists(
+    tmp_path: Path, joined: str, prepared: list[str]
+) -> None:
+    records = [{"event": "session"}, *({"event": "joined", "bed": bed} for bed in joined)]
+    with closing(journal.Journal(tmp_path / "events.jsonl")) as events:
+        for record in records:
+            events.append_record(record)
+    if prepared:
+        environment = start._prepare_joined_bed(target(tmp_path), tmp_path)
+        assert isinstance(environment, multi_bed.MultiBedEnvironment)
+        assert list(environment.environments) == prepared
+        return
+    with pytest.raises(AutotuneError, match="lists no test bed that joined"):
+        start._prepare_joined_bed(target(tmp_path), tmp_path)
 
 
 @pytest.mark.long

@@ -62,12 +62,18 @@ def of_stack(
         progress=SimpleNamespace(note=notes.append),
     )
     request: Any = SimpleNamespace(url="http://127.0.0.1/", method="GET", headers=(), body=None)
+    begun: list[bool] = []
+
+    def begin(*, is_deployed: bool) -> None:
+        begun.append(is_deployed)
+
     meter: Any = SimpleNamespace(
-        begin_measurement=lambda **_: (), load_hosts=[host], request=request, timeout=2.0,
+        begin_measurement=begin, load_hosts=[host], request=request, timeout=2.0,
         max_rate=1000.0, answer_check=None,
     )  # fmt: skip
     measured = ceilings._measure_stack(context, meter, CeilingRequest(SETTINGS, None, clients))
     assert len(notes) == len(clients)
+    assert begun == [False, True], "answers are checked anew once the configuration is deployed"
     return measured
 
 

@@ -17,7 +17,13 @@ import pytest
 from autotune import durable_files
 from autotune.errors import LOCKED_EXIT_CODE, AutotuneError, LockedError
 from autotune.foreign_files import ForeignFileError
-from autotune.study.directory import StudyLock, describe_lock_holder, find_study, is_locked
+from autotune.study.directory import (
+    StudyLock,
+    describe_lock_holder,
+    find_study,
+    is_locked,
+    list_unreadable_directories,
+)
 
 HOLD = """
 import sys, time
@@ -132,6 +138,11 @@ def call_as_nobody(call: Callable[[], object]) -> tuple[str, str | None]:
     return outcome
 
 
+def name_unreadable(root: Path) -> None:
+    """Raise AutotuneError with the directories below ``root`` that this account cannot read."""
+    raise AutotuneError(" and ".join(map(": ".join, list_unreadable_directories(root))))
+
+
 def test_a_study_that_this_account_cannot_read_is_not_unknown() -> None:
     owner = pwd.getpwuid(os.geteuid()).pw_name
     with tempfile.TemporaryDirectory() as place:
@@ -148,4 +159,7 @@ def test_a_study_that_this_account_cannot_read_is_not_unknown() -> None:
         assert message.startswith(f"{directory} cannot be read")
         message, _ = call_as_nobody(partial(find_study, "other", Path(place)))
         assert message == "unknown study 'other'"
+        Path(place, "readable").mkdir()
+        message, _ = call_as_nobody(partial(name_unreadable, Path(place)))
+        assert message.startswith(f"shop: {directory} cannot be read")
         directory.chmod(0o700)

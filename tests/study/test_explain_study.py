@@ -11,9 +11,10 @@ from typer.testing import CliRunner
 
 from autotune.cli import app
 from autotune.errors import AutotuneError
+from autotune.optimize.confirmation import Gain
 from autotune.optimize.model_view import ModelView, ParameterEffect
 from autotune.optimize.reversal_cost import ReversalCost
-from autotune.study.explain_study import ModelAnalysis, analyze_study
+from autotune.study.explain_study import ModelAnalysis, _get_proven_log_gain, analyze_study
 from autotune.study.study_state import State
 from autotune.study.study_store import StudyStore
 from autotune.study.verdict import Verdict
@@ -128,6 +129,7 @@ def test_a_study_of_somebody_else_is_explained_and_not_changed(
 
 MODEL = ModelView((ParameterEffect("t.s.a", 0.4),), (), (), {})
 COSTS = {"t.s.a": ReversalCost(0.4, 0.05)}
+GAIN = Gain(1.3, 1.2, 1.4, pairs=4)
 
 
 @pytest.mark.parametrize(
@@ -140,6 +142,17 @@ COSTS = {"t.s.a": ReversalCost(0.4, 0.05)}
 )
 def test_a_recorded_analysis_is_not_computed_again(state: State, tmp_path: Path) -> None:
     assert analyze_study(tmp_path, state, 1) == ModelAnalysis(MODEL, state.reversal_costs)
+
+
+@pytest.mark.parametrize(
+    "verdict",
+    [None, Verdict("no-improvement", 1, GAIN), Verdict("unmeetable"), Verdict("improved", 1)],
+)
+def test_changes_are_measured_only_for_a_proven_gain(verdict: Verdict | None) -> None:
+    proven = State(verdict=Verdict("improved", 1, GAIN))
+    assert exp(_get_proven_log_gain(proven)) == pytest.approx(GAIN.ratio)
+    with pytest.raises(AutotuneError, match="needs a proven gain"):
+        _get_proven_log_gain(State(verdict=verdict))
 
 
 @pytest.mark.parametrize("state", [State(), State(model=MODEL), State(verdict=Verdict("improved"))])

@@ -118,6 +118,7 @@ def test_a_rate_is_reached_only_if_every_repeat_meets_the_objective() -> None:
 
     assert reaches(good, good)
     assert reaches(good, bound)
+    assert reaches(bound, bound), "the mean of equal capacities is rounded"
     assert not reaches(good, unmet)
     assert not reaches(unmet)
 

@@ -17,15 +17,21 @@ from autotune.study.ranking import (
     find_best_preset,
     find_best_trial,
     is_clearly_worse,
+    list_bed_readings,
     list_confirmations,
     select_finalist_pair,
     select_finalists,
 )
 from autotune.study.schedule import (
+    MAX_RUNNER_UP_PAIRS,
+    MIN_BLOCKS,
     ConcludeStep,
     MeasureStep,
     SimplifyStep,
     _plan_alternation,
+    _plan_runner_up,
+    compute_average_trial_seconds,
+    compute_min_proof_seconds,
     select_next_step,
 )
 from autotune.study.study_state import Phase, State, StudyPause, Trial
@@ -242,6 +248,35 @@ def test_without_finals_nobody_is_compared_and_the_leader_is_proven() -> None:
     state = believed((STOCK, 90.0), (ADVICE, 115.0), (OTHER, 120.0), sd=0.06)
     assert select_finalist_pair(state) is None
     assert select_finalist_pair(measured_again(state, Phase.RUNNER_UP, (1, 118.0))) is None
+
+
+@pytest.mark.parametrize(("spare_trials", "is_compared"), [(1.9, False), (2.1, True)])
+def test_leader_and_rival_are_compared_only_if_time_for_a_pair_is_left(
+    spare_trials: float, is_compared: bool
+) -> None:
+    state = believed((STOCK, 90.0), (ADVICE, 115.0), (OTHER, 120.0), sd=0.06)
+    state = measured_again(state, Phase.FINALIST, (2, 121.0), (1, 118.0))
+    state = replace(state, seconds={"load": 60.0 * len(state.trials)})
+    average = compute_average_trial_seconds(state)
+    needed_seconds = compute_min_proof_seconds(state) + (MIN_BLOCKS + spare_trials) * average
+    budget = Budget.model_construct(trials=3, time=state.elapsed_seconds + needed_seconds)
+    step = _plan_runner_up(state, budget, state.elapsed_seconds, None)
+    assert isinstance(step, MeasureStep) is is_compared
+
+
+@pytest.mark.parametrize(
+    ("pair_count", "is_over"), [(MAX_RUNNER_UP_PAIRS - 1, False), (MAX_RUNNER_UP_PAIRS, True)]
+)
+def test_leader_and_rival_that_stay_alike_are_compared_in_so_many_pairs(
+    pair_count: int, is_over: bool
+) -> None:
+    state = believed((STOCK, 90.0), (ADVICE, 119.0), (OTHER, 120.0), sd=0.06)
+    state = measured_again(state, Phase.FINALIST, (2, 120.0), (1, 120.0))
+    pairs = ((1, 120.0), (2, 120.0), (2, 120.0), (1, 120.0)) * pair_count
+    state = measured_again(state, Phase.RUNNER_UP, *pairs[: 2 * pair_count])
+    budget = Budget.model_construct(trials=3, time=1e6)
+    step = _plan_runner_up(state, budget, 60.0, None)
+    assert (step is None) is is_over
 
 
 def test_leaders_are_measured_again_before_time_is_kept_for_simplifying() -> None:
@@ -479,3 +514,12 @@ def test_a_pruned_preset_is_not_the_best_preset(
     stock = Trial(0, Phase.BASELINE, {}, peak=Peak(90.0, 81.0, 99.0, 0.05, "measured"))
     preset = find_best_preset(State(trials=(stock, *presets)))
     assert (preset.number if preset else None) == best
+
+
+def test_a_peak_of_a_bed_without_drift_is_read_as_it_was_measured() -> None:
+    measured = Peak(100.0, 90.0, 110.0, 0.05, "measured")
+    trials = tuple(Trial(n, STOCK, {}, peak=measured, bed=bed) for n, bed in enumerate("ab"))
+    readings = list_bed_readings(State(trials=trials, beds=("a", "b")))
+    assert [(reading.bed, reading.peak) for reading in readings] == [
+        ("a", measured.estimate), ("b", measured.estimate)
+    ]  # fmt: skip

@@ -131,6 +131,25 @@ def test_a_study_that_is_too_short_for_three_repeats_of_it_needs_none(
     assert isinstance(step, MeasureStep), "a series that has begun goes on while time is left"
 
 
+@pytest.mark.parametrize(
+    ("left", "is_measured"),
+    [(REFERENCE_INTERVAL_TRIALS, False), (REFERENCE_INTERVAL_TRIALS + 1, True)],
+)
+def test_a_second_repeat_of_it_is_measured_only_if_a_third_can_follow(
+    space: SearchSpace, left: int, is_measured: bool
+) -> None:
+    state = searched(opened(space), REFERENCE_INTERVAL_TRIALS, 400.0, "measured")
+    chosen = find_reference(state)
+    assert chosen is not None
+    one = trial(len(state.trials), Phase.REFERENCE, 500.0, of=chosen.number)
+    state = State(trials=(*state.trials, one), seconds=state.seconds)
+    state = searched(state, REFERENCE_INTERVAL_TRIALS, 400.0, "measured")
+    counted = len(state.list_counted_trials())
+    budget = Budget.model_construct(trials=counted + left, time=36_000.0)
+    step = select_next_step(state, space, budget, 1.0)
+    assert isinstance(step, MeasureStep) is is_measured
+
+
 @pytest.mark.parametrize("left", range(2 * REFERENCE_INTERVAL_TRIALS, 25))
 def test_no_reference_is_repeated_in_vain(space: SearchSpace, left: int) -> None:
     """Fewer than three repeats show no drift, however many trials a study has left."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from autotune.services.base import Settings
 from autotune.space.space import SearchSpace
 from autotune.study.ranking import MIN_CONFIGURATIONS
 from autotune.study.schedule import EstimateCostsStep, MeasureStep, select_next_step
+from autotune.study.study_loop import predict_reversal_costs
 from autotune.study.study_state import Phase, State, Trial
 from autotune.study.winner_changes import Simplification
 from autotune.target.model import Budget
@@ -114,3 +116,9 @@ def test_it_takes_nothing_from_the_proof(state: State, elapsed: float) -> None:
     step = select_next_step(state, SPACE, BUDGET, elapsed)
     assert not isinstance(step, EstimateCostsStep)
     assert not isinstance(step, MeasureStep) or step.phase is not Phase.EXPLAIN
+
+
+def test_without_a_baseline_no_change_has_a_cost() -> None:
+    state = State(trials=(Trial(0, Phase.SEARCH, WINNER, peak=peak(1500.0)),))
+    model: Any = None  # nothing asks it
+    assert predict_reversal_costs(model, SPACE, state, 0) == {}

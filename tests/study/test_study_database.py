@@ -123,6 +123,12 @@ def trial(store: SharedStore, bed: str) -> int:
     return number
 
 
+def open_files(directory: Path) -> list[str]:
+    """The files below ``directory`` that this process has open."""
+    paths = [link.resolve() for link in Path("/proc/self/fd").iterdir()]
+    return [str(path) for path in paths if path.is_relative_to(directory)]
+
+
 def another_database(opened: StudyDatabase, name: str) -> str:
     """The URL of an empty one beside that of ``opened``."""
     with opened.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
@@ -304,6 +310,8 @@ def test_a_bed_has_one_worker_and_is_free_where_that_was_killed(
         again.join_beds({"a": {}})
         again.release_bed("a")
         assert again.state.exclusion_reasons == {"a": "its worker has stopped"}
+    assert "heartbeat" not in {thread.name for thread in threading.enumerate()}
+    assert not open_files(tmp_path)
 
 
 @pytest.mark.stack

@@ -5,6 +5,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from optuna.storages import InMemoryStorage
 
 from autotune.environments.preparation import prepare
 from autotune.errors import AutotuneError
@@ -22,8 +23,10 @@ from autotune.study.reading_records import RecordedReading, encode_command_call,
 from autotune.study.record_codec import decode, encode
 from autotune.study.study_state import Phase
 from autotune.study.study_store import JournalTail, StudyStore, load_state
+from autotune.study.verdict import Verdict
 from autotune.target.read_target import read_target
 from tests.modelled import noisy
+from tests.optimize.test_searcher import told
 from tests.sweep.modelled import Silent
 
 USAGE = HostUsage(0.5, 0.0, 1.0, 1.0, 0.1, 9, 3, 1000.0, {"web.php_fpm": 30_000_000})
@@ -58,10 +61,46 @@ def test_trials_are_numbered_in_order_and_keep_their_capacities(tmp_path: Path) 
     assert state.capacities == {1: capacities}
 
 
+def test_a_verdict_of_a_study_without_beds_names_none() -> None:
+    assert encode(Verdict("no-improvement")).keys().isdisjoint({"beds", "disagree"})
+
+
 def test_fields_with_a_default_may_be_missing() -> None:
     counts = {"rate": 100.0, "seconds": 2.0, "intended": 200, "violations": 3}
     record = {"trial": 0, "at": "", "purpose": "peak", **counts}
     assert decode(RecordedReading, record).reading == Reading(100.0, 2.0, 200, 3)
+
+
+class Noting(Silent):
+    """Keeps the notes of a study."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+@pytest.mark.parametrize("keeps_winner", [False, True])
+def test_a_proven_winner_stays_on_the_hosts_only_on_request(
+    tmp_path: Path, keeps_winner: bool
+) -> None:
+    (tmp_path / "modelled.yaml").write_text(noisy("budget: {trials: 3, time: 10m}\n"))
+    environment, progress = prepare(read_target(tmp_path / "modelled.yaml")), Noting()
+    start.start_study(environment, tmp_path / "study", progress, keeps_winner=keeps_winner)
+    assert any("stays on the hosts" in note for note in progress.notes) is keeps_winner
+
+
+def test_the_search_of_a_study_stores_all_active_parameters(tmp_path: Path) -> None:
+    (tmp_path / "modelled.yaml").write_text(noisy(""))
+    environment = prepare(read_target(tmp_path / "modelled.yaml"))
+    space, storage = environment.space, InMemoryStorage()
+    searcher = start.create_searcher(environment, "s", storage)
+    searcher.record_outcome(None, space.baseline, told(0, 500.0))
+    (trial,) = storage.get_all_trials(0)
+    active = space.active_parameters(space.baseline)
+    assert trial.params.keys() == {d.name for d in space.tunable_dimensions if d.name in active}
 
 
 def test_a_resumed_study_is_reported_with_its_current_budget(tmp_path: Path) -> None:
