@@ -316,6 +316,7 @@ def stop_server(server: ServerProcess, timeout_seconds: float = 5.0) -> None:
     """Stop the server and its session with SIGTERM, then with SIGKILL."""
     leader = SessionLeader(server.pid, read_start_ticks(server.pid) or 0)
     _terminate(_find_session_processes(leader, server.directory), timeout_seconds)
+    server.process.kill()  # no effect after the leader has ended
     server.process.wait()
     (server.directory / f"{server.name}{PID_SUFFIX}").unlink(missing_ok=True)
 
@@ -369,12 +370,14 @@ def _find_session_processes(leader: SessionLeader, directory: Path) -> list[psut
     if read_start_ticks(leader.pid) not in (None, leader.ticks):
         return []
     session_processes = []
-    for process in psutil.process_iter():
+    # `process_iter` would return a cached object for a reused process ID, and refuse to signal it.
+    for pid in psutil.pids():
         try:
-            if (
-                os.getsid(process.pid) == leader.pid
-                and process.uids().real in _find_server_uids()
-                and _works_in_directory(process, directory)
+            if os.getsid(pid) != leader.pid:
+                continue
+            process = psutil.Process(pid)
+            if process.uids().real in _find_server_uids() and _works_in_directory(
+                process, directory
             ):
                 session_processes.append(process)
         except (ProcessLookupError, psutil.NoSuchProcess, psutil.AccessDenied):

@@ -8,11 +8,13 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from autotune.deploy import private_servers
@@ -34,6 +36,7 @@ from tests.deploy.doubles import Here
 
 LOCAL = Path(__file__).parents[2] / "targets" / "local.yaml"
 LISTENS = "import socket; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1])"
+LAST_PID = Path("/proc/sys/kernel/ns_last_pid")
 WAITS = "import sys; sys.stdout.flush(); sys.stdin.read()"
 
 
@@ -59,6 +62,29 @@ def test_a_server_that_has_stopped_leaves_no_record_of_its_process(tmp_path: Pat
     wait_until((tmp_path / "server.pid-of").exists, running, 60.0, "starting")
     stop_server(running, timeout_seconds=0.5)
     assert [path.name for path in tmp_path.iterdir()] == ["server.out"]
+
+
+@pytest.mark.skipif(
+    not os.access(LAST_PID, os.W_OK), reason="this account cannot choose process IDs"
+)
+def test_a_server_with_the_process_id_of_an_earlier_process_is_stopped(tmp_path: Path) -> None:
+    for _ in range(100):
+        with subprocess.Popen(("sleep", "60")) as earlier:
+            # The library remembers this process by its ID.
+            assert earlier.pid in {process.pid for process in psutil.process_iter()}
+            earlier.kill()
+        LAST_PID.write_text(str(earlier.pid - 1))
+        server = start_server("sleeper", ("sleep", "60"), tmp_path)
+        is_reused = server.pid == earlier.pid
+        stopping = threading.Thread(target=stop_server, args=(server,), daemon=True)
+        stopping.start()
+        stopping.join(60)
+        is_stopped = not stopping.is_alive()
+        server.process.kill()
+        assert is_stopped
+        if is_reused:
+            return
+    pytest.fail("no process ID was used again")
 
 
 @pytest.mark.parametrize("depth", [0, 60], ids=["short", "too long for the kernel"])
