@@ -94,7 +94,7 @@ class CommandWithExamples(TyperCommand):
             _warn_of_variables(option_names, os.environ)
         try:
             if not ctx.resilient_parsing:
-                _reject_repeated_options(self.list_option_values(ctx, args))
+                _reject_repeated_options(self._list_option_values(ctx, args))
             return super().parse_args(ctx, args)
         except TyperException as error:
             # Typer omits it if an option is given without its value
@@ -102,7 +102,7 @@ class CommandWithExamples(TyperCommand):
                 error.ctx = ctx  # type: ignore[attr-defined]
             raise
 
-    def list_option_values(
+    def _list_option_values(
         self, ctx: Context, args: list[str]
     ) -> list[tuple[Parameter, list[str]]]:
         """Return the options that take one value, each with all its values in ``args``."""
@@ -198,9 +198,8 @@ def _reject_misplaced_values(
                 f"{previous}: a space before `=`",
                 hint=f"write `{previous}={metavar}`, without spaces",
             )
-        if (
-            QUOTED_PATTERN.search(argument) and "://" not in argument
-        ):  # a URL may contain a password
+        # A URL may contain a password.
+        if QUOTED_PATTERN.search(argument) and "://" not in argument:
             raise UsageError(
                 f"{argument}: typographic quotes are part of this argument",
                 hint=f"write {QUOTES_PATTERN.sub('', argument)}, or use plain quotes",

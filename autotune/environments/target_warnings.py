@@ -39,6 +39,7 @@ def find_warnings(file: TargetFile) -> list[TargetError]:
         file.document.build_error(mistake.location, mistake.message, hint=mistake.hint)
         for mistake in (
             *_find_doubts(file),
+            *_find_missing_reloads(file.target),
             *_find_empty_values(file.document.root, ()),
             *find_unusual_sizes(file.target),
             *find_settings_without_effect(file),
@@ -214,7 +215,6 @@ def _find_tier_doubts(target: Target) -> Iterator[TargetMistake]:
             message = f"no tier uses the declared service {name!r}"
             hint = f"write `service: {name}` in a tier, or remove the declaration"
             yield TargetMistake(("services", name), message, hint)
-    yield from _find_missing_reloads(target)
     owners: dict[tuple[str, str], str] = {}
     catalogue = catalogue_of(target)
     for name, tier in target.tiers.items():
