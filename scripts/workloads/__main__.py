@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from functools import partial
 from pathlib import Path
 
 from autotune import durable_files
-from autotune.errors import AutotuneError
+from autotune.exit_handling import run_command
 from scripts.workloads import catalogue, hosts, page, smoke
 from scripts.workloads.record import Recording, record_workload
 
@@ -16,21 +17,18 @@ _MINUTES = 20.0  # minutes for the engineer's recipe, and for each study
 
 
 def main(words: list[str]) -> int:
-    """Run the command and return its exit code."""
-    options = _parse_options(words)
-    try:
-        if options.page:
-            page.write_pages()
-        elif options.name is None:
-            for name in catalogue.list_names():
-                print(f"{name:18} {catalogue.read_workload(name).title}")
-        else:
-            _run_workload(options)
-    except AutotuneError as error:
-        hint = f"\n  hint: {error.hint}" if error.hint else ""
-        print(f"workloads: {error}{hint}", file=sys.stderr)
-        return 1
-    return 0
+    """Run the command and return its exit code. After SIGTERM, a workload's hosts are removed, too."""
+    return run_command(partial(_run, _parse_options(words)), as_json=False)
+
+
+def _run(options: argparse.Namespace) -> None:
+    if options.page:
+        page.write_pages()
+    elif options.name is None:
+        for name in catalogue.list_names():
+            print(f"{name:18} {catalogue.read_workload(name).title}")
+    else:
+        _run_workload(options)
 
 
 def _run_workload(options: argparse.Namespace) -> None:

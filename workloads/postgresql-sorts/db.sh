@@ -14,11 +14,13 @@ CREATE USER shop PASSWORD 'shop';
 CREATE DATABASE shop OWNER shop;
 END
 runuser -u postgres -- psql -q -v ON_ERROR_STOP=1 shop <<'END'
-CREATE UNLOGGED TABLE orders AS SELECT n AS id, n / 20000 AS region,
-    md5(((n::bigint * 104729) % 20011)::text) AS product, ((n::bigint * 15485863) % 3011)::int AS customer,
-    ((n::bigint * 31) % 1000)::int AS price, repeat(md5(n::text), 4) AS note
-    FROM generate_series(0, 999999) AS n;
-CREATE UNLOGGED TABLE blocked AS SELECT n * 3 AS customer FROM generate_series(1, 300000) AS n;
+CREATE UNLOGGED TABLE orders AS SELECT n AS id, n / 12500 AS region,
+    md5(((n::bigint * 104729) % 20011)::text) AS product,
+    repeat(md5(((n::bigint * 15485863) % 3011)::text), 3) AS customer,
+    ((n::bigint * 31) % 1000)::int AS price, repeat(md5(n::text), 8) AS note
+    FROM generate_series(0, 499999) AS n;
+CREATE UNLOGGED TABLE blocked AS
+    SELECT repeat(md5((n * 3)::text), 3) AS customer FROM generate_series(1, 75000) AS n;
 CREATE INDEX ON orders (region);
 ANALYZE orders, blocked;
 GRANT SELECT ON orders, blocked TO shop;

@@ -10,10 +10,10 @@ $report = $shop->prepare(<<<'END'
             SELECT customer, price, note,
                 row_number() OVER (PARTITION BY product ORDER BY price DESC, note) AS place
             FROM orders WHERE region = ?
-        ) AS ranked WHERE place = 1 ORDER BY price DESC, note LIMIT 40
+        ) AS ranked WHERE place = 1 ORDER BY price DESC, note LIMIT 20
     ) AS best WHERE customer NOT IN (SELECT customer FROM blocked)
     END);
-$report->execute([mt_rand(0, 49)]);
+$report->execute([mt_rand(0, 39)]);
 $row = $report->fetch();
 header('Content-Type: text/plain');
 http_response_code($row['number'] > 0 ? 200 : 500);
