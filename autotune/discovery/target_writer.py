@@ -399,7 +399,10 @@ def _format_header(stack: AdoptedStack) -> Iterator[str]:
 
 def _format_hosts(stack: AdoptedStack) -> Iterator[str]:
     yield "hosts:"
+    tier_hosts = {i.host.name for tier in stack.tiers for i in tier.discovered_tier.instances}
     for host in stack.hosts:
+        if host.name not in tier_hosts:
+            continue
         size_text = f"{host.facts.cpus:g} CPUs, {host.facts.memory // 2**20} MB"
         host_keys = {"address": quote_yaml(host.address)}
         if host.user:
@@ -443,12 +446,15 @@ def _format_parameters(stack: AdoptedStack) -> Iterator[str]:
     yield "parameters:"
     for tier in stack.tiers:
         skipped_names: dict[str, list[str]] = {}
+        fixed_values = _select_fixed_values(tier)
         for dimension in tier.dimensions:
             parameter_key = adoption.format_key(dimension)
             if dimension.expression is not None:
                 continue
             if parameter_key in tier.baseline_values:
-                yield _format_parameter(dimension, tier.baseline_values[parameter_key])
+                is_fixed = dimension.name in fixed_values or _is_ruled_out(dimension, fixed_values)
+                value = tier.baseline_values[parameter_key]
+                yield _format_parameter(dimension, value, is_fixed=is_fixed)
             if parameter_key in tier.skipped:
                 skipped_names.setdefault(tier.skipped[parameter_key], []).append(dimension.name)
         for reason, dropped_names in skipped_names.items():
@@ -456,9 +462,27 @@ def _format_parameters(stack: AdoptedStack) -> Iterator[str]:
             yield from (f"  {name}: {{drop: true}}" for name in dropped_names)
 
 
-def _format_parameter(dimension: Dimension, value: Value) -> str:
+def _select_fixed_values(tier: AdoptedTier) -> dict[str, Value]:
+    """Return the values of parameters that are tuned only on demand."""
+    return {
+        dimension.name: tier.baseline_values[parameter_key]
+        for dimension in tier.dimensions
+        if (parameter_key := adoption.format_key(dimension)) in tier.baseline_values
+        and dimension.parameter.on_demand
+    }
+
+
+def _is_ruled_out(dimension: Dimension, fixed_values: Mapping[str, Value]) -> bool:
+    """True if a fixed value of another parameter leaves this parameter without an effect."""
+    return any(
+        name in fixed_values and fixed_values[name] not in accepted_values
+        for name, accepted_values in dimension.conditions
+    )
+
+
+def _format_parameter(dimension: Dimension, value: Value, *, is_fixed: bool) -> str:
     default = {"default": format_scalar(value)}
-    if dimension.parameter.on_demand:
+    if is_fixed:
         keys, default = {"fixed": format_scalar(value)}, {}
     elif dimension.choices:
         keys = {"choices": f"[{', '.join(map(format_scalar, dimension.choices))}]"}

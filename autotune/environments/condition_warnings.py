@@ -30,6 +30,11 @@ class _WrittenValues:
     allowed: Mapping[str, tuple[Value, ...]]
     baseline: Mapping[str, Value]
 
+    def is_template_value(self, name: str) -> bool:
+        """True if only templates of a target contain the parameter, so that they need its value."""
+        dimensions = self.dimensions.get(name, ())
+        return any(dimension.parameter.adopted for dimension in dimensions)
+
     def find_unmet(
         self, name: str, known_values: Mapping[str, tuple[Value, ...]]
     ) -> tuple[str, Value] | None:
@@ -58,6 +63,8 @@ def find_settings_without_effect(file: TargetFile) -> Iterator[TargetMistake]:
     for name, rule in file.target.parameters.items():
         is_set = any(v is not None for v in (rule.range, rule.choices, rule.fixed))
         is_given = is_set or name in assigned_names
+        if target_values.is_template_value(name) and rule.fixed is not None:
+            continue
         if is_given and (unmet := target_values.find_unmet(name, target_values.allowed)):
             message = f"{name} has no effect: it requires `{_format_setting(*unmet)}`"
             hint = f"allow this value under `parameters:`, or remove {name}"

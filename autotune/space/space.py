@@ -322,15 +322,20 @@ class SearchSpace:
                 )
 
     def replace_impossible_values(self, settings: Settings, instead: Settings) -> dict[str, Value]:
-        """Return ``settings`` with each value that is invalid for its parameter replaced by the
-        parameter's value in ``instead``.
+        """Return ``settings`` with each value that is invalid for its parameter, or that the target
+        fixes, replaced by the parameter's value in ``instead``.
+
+        A program may compute the value of a fixed parameter itself, and such a value may break a rule.
         """
         return {
-            name: instead[name]
-            if _describe_value_problem(self.dimensions_by_name, name, value)
-            else value
+            name: instead[name] if self._is_impossible(name, value) else value
             for name, value in settings.items()
         }
+
+    def _is_impossible(self, parameter_name: str, value: Value) -> bool:
+        if _describe_value_problem(self.dimensions_by_name, parameter_name, value):
+            return True
+        return self.dimensions_by_name[parameter_name].is_fixed
 
     def has_same_effect(self, parameter_name: str, value: Value, settings: Settings) -> bool:
         """True if ``value`` takes effect unchanged, and is also the effective value of the parameter

@@ -16,6 +16,7 @@ from autotune.deploy.stack import StackContext
 from autotune.discovery import host_reading
 from autotune.discovery.target_writer import write_target
 from autotune.environments.stack_files import find_template_overrides
+from autotune.environments.target_warnings import find_warnings
 from autotune.errors import AutotuneError
 from autotune.services.base import Argv, resolve_config_files
 from autotune.services.registry import SHIPPED
@@ -68,6 +69,16 @@ def test_the_target_reads_and_its_baseline_is_every_file_as_it_was(tmp_path: Pat
         assert {f.path for f in resolve_config_files(part.service, part.placement)} == set(made)
     assert rendered == len([f for one in own.values() for f in one.files]) == 9
     assert settings["lb.nginx.upstream_keepalive"] == 16
+
+
+def test_a_written_target_causes_no_warning(tmp_path: Path) -> None:
+    hosts = [*HOSTS, host("idle", "10.0.0.8", {})]
+    written = write_target(hosts, tmp_path / "mine.yaml", None, "/index.php")
+    assert any("idle: autotune found no service" in note for note in written.notes)
+    text = written.target_file.read_text()
+    assert "lb.nginx.open_file_cache: {fixed: 0}" in text
+    assert "lb.nginx.open_file_cache_valid: {fixed: 60}" in text  # no effect without a cache
+    assert find_warnings(read_target(written.target_file)) == []
 
 
 def test_a_tier_that_was_renamed_is_refused(tmp_path: Path) -> None:

@@ -89,6 +89,7 @@ END
 EVENTS = 2000
 # Events about deployments, five minutes apart, with which Graphite annotates its graphs.
 _GRAPHITE = f"""
+ln -sf /etc/graphite/local_settings.py /usr/lib/python3/dist-packages/graphite/
 cat >>/etc/graphite/local_settings.py <<'END'
 SECRET_KEY = '{PASSWORD}-sessions'
 TIME_ZONE = 'UTC'
