@@ -26,7 +26,7 @@ from autotune.cli.options import (
     add_progress_options,
     find_given_option,
 )
-from autotune.cli.output import print_study
+from autotune.cli.output import print_study, print_sweep
 from autotune.cli.session import (
     build_set_overrides,
     confirm,
@@ -235,15 +235,34 @@ def resume(
         )
         return
     directory = find_study(study, studies, target_hint=NEW_STUDY_HINT)
-    environment = start.prepare_unfinished(directory, beds)
     if is_sweep(directory):
         _check_sweep_options(progress, beds, exit_code=exit_code)
-    confirm(environment.describe_load(), yes=yes, quiet=progress.quiet)
-    if is_sweep(directory):
-        run_sweep_session(environment, None, directory, None, json_=json_, options=progress)
+        _resume_sweep(directory, progress, yes=yes, json_=json_)
         return
+    environment = start.prepare_unfinished(directory, beds)
+    confirm(environment.describe_load(), yes=yes, quiet=progress.quiet)
     run_session(start.resume_study, environment, directory, json_=json_, options=progress)
     print_study(directory, json_=json_, exit_code=exit_code, brief=True)
+
+
+def _resume_sweep(directory: Path, progress: ProgressOptions, *, yes: bool, json_: bool) -> None:
+    """Continue a sweep. If it is finished, only print its results, without reaching the hosts."""
+    from autotune.study import start
+    from autotune.study.ownership import guard_foreign_records
+    from autotune.sweep.plan import is_finished
+
+    with guard_foreign_records(directory):
+        if is_finished(directory):
+            echo(
+                f"sweep {directory.name} is finished, so nothing is left to measure; `autotune report "
+                f"{format_study_argument(directory)}` shows its results",
+                err=True,
+            )
+            print_sweep(directory, None, json_=json_)
+            return
+    environment = start.prepare_unfinished(directory)
+    confirm(environment.describe_load(), yes=yes, quiet=progress.quiet)
+    run_sweep_session(environment, None, directory, None, json_=json_, options=progress)
 
 
 def _resume_shared_study(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from autotune.loads.access_logs.recorded_requests import RecordedRequests
 
 _PROGRESS_SECONDS = 2.0
-_CHECKED_LINES = 1000  # the first lines of a file, which show whether it is a log
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -90,46 +88,45 @@ def from_log(
             f"--exclude {invalid!r}: contains a control character, or bytes that are not UTF-8",
             hint="write `?` for each such character",
         )
+    listener = _build_progress_listener()
     logged_requests = recorded_requests.record_requests(
-        log_files.read_lines(logs, _build_progress_listener()),
+        {log: log_files.read_lines(log, listener) for log in logs},
         recorded_requests.RequestFilter(keep_unsafe=unsafe, exclude=tuple(exclude or ())),
     )
     log_names = [log_files.describe_path(log) for log in logs]
     if not logged_requests.used_count:
         raise recorded_requests.build_unusable_error(logged_requests, log_names)
-    _warn_of_other_files(logs)
+    _warn_of_other_files(logged_requests.logs_without_requests)
     _print_result(logged_requests, [Path(name).name for name in log_names], out, json_=json_)
 
 
 def _warn_of_other_files(logs: list[Path]) -> None:
-    """Print a warning for each of several files whose first lines contain no request. Without quotes, a
-    shell replaces a pattern by the names of files.
+    """Print a warning for each of ``logs``, which contain no request. Without quotes, a shell replaces a
+    pattern by the names of files.
     """
-    from autotune.loads.access_logs import log_files, recorded_requests
+    from autotune.loads.access_logs import log_files
 
-    for log in logs if len(logs) > 1 else ():
-        # A pipe can be read only once.
-        if not log.is_file():
-            continue
-        lines = log_files.read_lines([log], lambda _: None)
-        if recorded_requests.has_no_request(islice(lines, _CHECKED_LINES)):
-            warning = UsageError(
-                f"{log} contains no request",
-                hint="name only access logs, and put patterns in quotes: --exclude '/admin/*'",
-            )
-            print_mistake(warning, "warning: ")
+    for log_name in map(log_files.describe_path, logs):
+        warning = UsageError(
+            f"{log_name} contains no request",
+            hint="name only access logs, and put patterns in quotes: --exclude '/admin/*'",
+        )
+        print_mistake(warning, "warning: ")
 
 
 def _build_progress_listener() -> Callable[[ReadProgress], None]:
-    """Return a listener that prints progress every few seconds on standard error."""
+    """Return a listener that prints the progress in all logs every few seconds on standard error."""
     last_time = time.monotonic()
+    line_counts: dict[str, int] = {}
 
     def print_progress(progress: ReadProgress) -> None:
         nonlocal last_time
+        line_counts[progress.name] = progress.line_count
         if time.monotonic() - last_time >= _PROGRESS_SECONDS:
             last_time = time.monotonic()
             share = "" if progress.share is None else f", {progress.share:.0%} of {progress.name}"
-            echo(f"{progress.line_count:,} lines read{share}", err=True)
+            line_count = sum(line_counts.values())
+            echo(f"{line_count:,} lines read{share}", err=True)
 
     return print_progress
 

@@ -175,9 +175,16 @@ def _find_unexpanded_arguments(
 
 def _find_unused_hosts(target: Target) -> Iterator[TargetMistake]:
     used_hosts = {host for tier in target.tiers.values() for host in tier.hosts}
-    for name in target.hosts:
-        if name not in used_hosts | {*target.load.hosts}:
-            hint = "add it to `hosts:` of a tier or of `load:`, or remove it"
+    for name, host in target.hosts.items():
+        is_used = name in used_hosts | {*target.load.hosts}
+        if is_used and host.lab_only:
+            message = f"`lab_only:` has no effect: {name!r} is a host of a tier or of `load:`"
+            yield TargetMistake(("hosts", name, "lab_only"), message, "remove it")
+        elif not is_used and not host.lab_only:
+            hint = (
+                "add it to `hosts:` of a tier or of `load:`, or remove it. `lab_only: true` allows a lab "
+                "host without a tier"
+            )
             yield TargetMistake(("hosts", name), f"no tier uses host {name!r}", hint)
     for index, name in enumerate(target.load.hosts):
         if name in used_hosts and target.hosts[name].transport == "ssh":
@@ -190,8 +197,8 @@ def _find_unused_hosts(target: Target) -> Iterator[TargetMistake]:
 def _find_ignored_keys(target: Target) -> Iterator[TargetMistake]:
     """Yield keys that have no effect together with the other keys of the target."""
     for name, host in target.hosts.items():
-        for key in ("user", "port"):
-            if host.transport == "local" and getattr(host, key) is not None:
+        for key in ("user", "port", "lab_only"):
+            if host.transport == "local" and getattr(host, key):
                 message = f"`{key}:` has no effect with `transport: local`"
                 yield TargetMistake(("hosts", name, key), message, "remove it, or use ssh")
     tiers = target.tiers.values()

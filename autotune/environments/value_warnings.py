@@ -109,10 +109,8 @@ def _find_unusual_numbers(
         line_text = lines[line - 1] if line <= len(lines) else ""
         match = _UNUSUAL_NUMBER.match(line_text[column - 1 : column + 199])
         if match and match[1] != str(value):
-            hint = f"write {value}"
-            if re.search("[0-9],$", line_text[: column - 1]):
-                hint = "a ',' separates values: write thousands without it, such as `1024`"
-            yield TargetMistake(location, f"{match[1]} is read as {value}", hint)
+            message = f"{match[1]} is read as {value}"
+            yield TargetMistake(location, message, f"write {value}")
 
 
 def _find_unusual_values(file: TargetFile, dimensions: Dimensions) -> Iterator[TargetMistake]:

@@ -163,3 +163,13 @@ def read_finished_measurements(directory: Path) -> frozenset[PointMeasurement]:
         for record in journal.read_records(directory / "events.jsonl")
         if record["event"] == "swept"
     )
+
+
+def is_finished(directory: Path) -> bool:
+    """True if all measurements of the sweep in ``directory`` are finished."""
+    finished_measurements = read_finished_measurements(directory)
+    return all(
+        measurement in finished_measurements
+        for _, block in order_measurements(read_plan(directory))
+        for measurement in block
+    )

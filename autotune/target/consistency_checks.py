@@ -477,7 +477,12 @@ def _suggest_own_rule(target: Target, pattern: str) -> str:
     rule = target.parameters[pattern].model_dump(exclude_unset=True)
     keys = ", ".join(f"{key}: {format_scalars(value)}" for key, value in rule.items())
     names = [n for n in target.parameters if fnmatchcase(n, pattern) and WILDCARD not in n]
-    name = next(iter(names), f"{pattern.partition('.')[0]}.SERVICE.PARAMETER")
+    if names:
+        return (
+            f"change the existing rule to `{names[0]}: {{{keys}}}`, and give other parameters their own "
+            "rules; `autotune params` lists the names"
+        )
+    name = f"{pattern.partition('.')[0]}.SERVICE.PARAMETER"
     return (
         f"give each parameter its own rule, such as `{name}: {{{keys}}}`; "
         "`autotune params` lists the names"

@@ -107,6 +107,8 @@ class Host(TargetModel):
     """CPUs that the stack may use on this host, such as 1.5."""
     memory: Annotated[Bytes, PositiveValidator] | None = None
     """Memory that the stack may use on this host."""
+    lab_only: StrictBoolean = False
+    """Start the host with a lab although no tier uses it, such as a backend that the site calls."""
 
     @model_validator(mode="after")
     def _require_address(self) -> Host:

@@ -15,7 +15,6 @@ from pydantic_core import ErrorDetails
 from autotune.errors import TargetError, TargetErrorCollector
 from autotune.target.beds import build_bed_target
 from autotune.target.consistency_checks import find_mistakes
-from autotune.target.corrections import join_thousands
 from autotune.target.declared_service import ServiceSpec, find_user_files
 from autotune.target.field_types import (
     ADDRESS_PATTERN,
@@ -35,6 +34,7 @@ from autotune.target.other_files import reject_other_file
 from autotune.target.overrides import Override, apply_overrides
 from autotune.target.path_hints import find_format_hint
 from autotune.target.runtimes import DEFAULT_RUNTIME, RUNTIME_NAMES
+from autotune.target.split_numbers import find_split_numbers, suggest_joined_numbers
 from autotune.target.value_hints import (
     LOGIN_HINT,
     NAME_EXAMPLE,
@@ -151,7 +151,7 @@ def load_document(path: Path, *, foreign: bool = False) -> YamlDocument:
 def _check_target(document: YamlDocument, overrides: tuple[Override, ...]) -> TargetFile:
     target = _add_user_services(validate_document(document, Target))
     mistakes = TargetErrorCollector()
-    for mistake in find_mistakes(target):
+    for mistake in (*find_mistakes(target), *find_split_numbers(document)):
         with mistakes.collect():
             raise document.build_error(mistake.location, mistake.message, hint=mistake.hint)
     mistakes.raise_all()
@@ -291,18 +291,17 @@ def _build_error(
     message, key = _format_problem(problem), find_last_key(location)
     if key and not message.startswith((f"{key}:", f"{key} ", f"'{key}'")):
         message = f"{key}: {message}"
-    hint = _find_comma_hint(document, location, problem) or select_hint(problem, location, model)
+    hint = _find_comma_hint(document, location) or select_hint(problem, location, model)
     return document.build_error(location, message, hint=hint)
 
 
-def _find_comma_hint(
-    document: YamlDocument, location: Location, problem: ErrorDetails
-) -> str | None:
-    """Return the hint for a list with too many values because of commas in its numbers."""
-    key, text = find_last_key(location), document.find_text_after(location)
-    match = re.match(r"[\w'\"]{1,20}\s*:\s*(\[[0-9,\s]{1,99}\])", text)
-    numbers = join_thousands(match[1]) if match and problem["type"] == "too_long" else None
-    return f"a ',' separates values: write `{key}: {numbers}`" if numbers else None
+def _find_comma_hint(document: YamlDocument, location: Location) -> str | None:
+    """Return the hint for a list with commas in its numbers, which cause the problem at ``location``."""
+    *parents, last_step = location or [""]
+    if isinstance(last_step, int):
+        return suggest_joined_numbers(document, parents)
+    key = "choices" if last_step == "default" else last_step
+    return suggest_joined_numbers(document, [*parents, key])
 
 
 def _find_location(document: YamlDocument, problem: ErrorDetails) -> list[str | int]:

@@ -87,6 +87,7 @@ ALLOWED_CHANGES = (
     ("timeout",),  # time limit of a command, which does not affect the values that it prints
     ("hosts", "*", "user"),
     ("hosts", "*", "port"),
+    ("hosts", "*", "lab_only"),
     ("ssh",),
 )
 

@@ -48,6 +48,10 @@ def test_shipped_targets_have_no_warnings(target: Path) -> None:
     ("base", "old", "new", "warning"),
     [
         (STACK, "load: {hosts: load1}", "load: {}", "5:3: no tier uses host 'load1'"),
+        (STACK, "load1: {address: 198.18.0.2}", "load1: {address: 198.18.0.2, lab_only: true}",
+         "5:32: `lab_only:` has no effect: 'load1' is a host of a tier or of `load:`"),
+        (STACK, "198.18.0.1}", "198.18.0.1, transport: local, lab_only: true}",
+         "4:48: `lab_only:` has no effect with `transport: local`"),
         (STACK, "hosts: load1", "hosts: [load1, lb1]",
          "8:23: the load host 'lb1' also serves tier 'lb'"),
         (STACK, "198.18.0.1}", "198.18.0.1, transport: local, user: me}",
@@ -134,6 +138,14 @@ def test_warnings(tmp_path: Path, base: str, old: str, new: str, warning: str) -
     assert list_warnings(tmp_path, base) == []
     assert old in base
     assert warning in list_warnings(tmp_path, base.replace(old, new, 1))
+
+
+def test_a_lab_host_needs_no_tier(tmp_path: Path) -> None:
+    with_backend = STACK.replace("tiers:", "  b1: {address: 198.18.0.3, lab_only: true}\ntiers:")
+    assert list_warnings(tmp_path, with_backend) == []
+    assert list_warnings(tmp_path, with_backend.replace("true", "false")) == [
+        "6:3: no tier uses host 'b1'"
+    ]
 
 
 @pytest.mark.parametrize("opening", ["{{", "{%"])

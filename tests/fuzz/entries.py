@@ -353,7 +353,7 @@ def _loads() -> Iterator[Entry]:
 def _requests(desk: Desk, text: str) -> object:
     """Check that a target accepts the request list from a log."""
     recorded = recorded_requests.record_requests(
-        text.encode("utf-8", "surrogateescape").split(b"\n")
+        {Path("access.log"): text.encode("utf-8", "surrogateescape").split(b"\n")}
     )
     if not recorded.requests:
         return []

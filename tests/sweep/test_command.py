@@ -13,8 +13,8 @@ from autotune.cli import app
 from autotune.environments.preparation import prepare
 from autotune.errors import AutotuneError, UsageError
 from autotune.report.page import encode_plotly
+from autotune.study import start
 from autotune.study.reading_records import load_readings
-from autotune.study.start import prepare_unfinished
 from autotune.study.study_store import load_state
 from autotune.sweep import request, results, runner
 from autotune.sweep.plan import read_finished_measurements
@@ -97,7 +97,7 @@ def test_stopped_at_any_reading_it_goes_on_and_measures_nothing_twice(tmp_path: 
             runner.run_sweep(file, plan, directory, modelled.Silent(patience))
     before = read_finished_measurements(directory)
     assert 0 < len(before) < 8
-    runner.run_sweep(prepare_unfinished(directory).file, None, directory, modelled.Silent())
+    runner.run_sweep(start.prepare_unfinished(directory).file, None, directory, modelled.Silent())
     assert read_finished_measurements(directory) > before
     found = results.load_results(directory)
     assert found.remaining_measurements == 0
@@ -121,6 +121,24 @@ def test_a_sweep_is_resumed_by_its_name(tmp_path: Path) -> None:
     done = autotune("resume", "s", "--yes", "--json", "--studies", directory.parent)
     assert printed("sweep", done.stdout)["left"] == 0
     assert (directory / "sweep.html").exists()
+
+
+def test_a_finished_sweep_has_nothing_left_to_measure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, studies = modelled.written(tmp_path), tmp_path / "studies"
+    sweep = ("sweep", target, "--over", OVER[1], "--rate", 500, "--repeat", 1, "--yes")
+    autotune(*sweep, "--studies", studies)
+    monkeypatch.setattr(start, "prepare_unfinished", None)  # no host is reached
+    reported = autotune("report", "modelled-sweep", "--studies", studies).stdout
+    done = autotune("resume", "modelled-sweep", "--studies", studies)  # nothing to confirm
+    assert done.stdout == reported
+    assert done.stderr == (
+        "sweep modelled-sweep is finished, so nothing is left to measure; `autotune report "
+        f"modelled-sweep --studies {studies}` shows its results\n"
+    )
+    done = autotune("resume", "modelled-sweep", "--json", "--studies", studies)
+    assert printed("sweep", done.stdout)["left"] == 0
 
 
 def test_nothing_to_vary_is_told(tmp_path: Path) -> None:

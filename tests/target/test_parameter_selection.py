@@ -98,6 +98,23 @@ def test_bad_selections_are_refused_at_their_line(tmp_path: Path, more: str, mes
     assert "shop.yaml:7:" in refused.value.message
 
 
+@pytest.mark.parametrize(
+    ("more", "hint"),
+    [
+        ('"web.*": {range: [1, 9]}',
+         "give each parameter its own rule, such as `web.SERVICE.PARAMETER: {range: [1, 9]}`"),
+        ('"web.*": {range: [1, 9]}, web.nginx.backlog: {fixed: 5}',
+         "change the existing rule to `web.nginx.backlog: {range: [1, 9]}`"),
+        ('web.nginx.backlog: false, "*.backlog": {fixed: 5}',
+         "change the existing rule to `web.nginx.backlog: {fixed: 5}`"),
+    ],
+)  # fmt: skip
+def test_a_suggested_rule_is_no_duplicate_key(tmp_path: Path, more: str, hint: str) -> None:
+    with pytest.raises(TargetError) as refused:
+        read(tmp_path, f"parameters: {{{more}}}\n")
+    assert str(refused.value.hint).startswith(hint)
+
+
 @pytest.mark.parametrize("more", ["tune: [web.php_fpm]\n", 'parameters: {"lb.*": false}\n'])
 def test_the_schema_allows_it_and_a_study_keeps_it(tmp_path: Path, more: str) -> None:
     Draft202012Validator(build_schema()).validate(YAML(typ="safe").load(STACK + more))

@@ -41,6 +41,7 @@ HOSTS = {
             "port": st.integers(1, 65535),
             "cpus": st.floats(0.001, 1e6) | st.integers(1, 512),
             "memory": st.integers(1, 2**50).map(format_size),
+            "lab_only": st.booleans(),
         },
     ),
 }
@@ -152,7 +153,7 @@ def test_written_as_people_write() -> None:
     )
     lines = dump_yaml(target).splitlines()
     assert "slo: {p99.9: 50ms, errors: 0.1%}" in lines
-    assert "  here: {address: 127.0.0.1, transport: local, memory: 2GB}" in lines
+    assert "  here: {address: 127.0.0.1, transport: local, memory: 2GB, lab_only: false}" in lines
     assert "budget: {trials: 40, time: 90m}" in lines
 
 
@@ -218,7 +219,7 @@ def test_harmless(keys: dict[str, Any], said: str) -> None:
         ({"hosts": {**SHOP["hosts"], "far": {"address": "198.18.0.3"}}},
          ["hosts.far.address: 198.18.0.2 → 198.18.0.3"]),
         ({"hosts": {"far": SHOP["hosts"]["far"]}},
-         ["hosts.here: {address: 127.0.0.1, transport: local} → nothing"]),
+         ["hosts.here: {address: 127.0.0.1, transport: local, lab_only: false} → nothing"]),
         ({"parameters": {}},
          ["parameters.web.nginx.worker_connections: {range: [64, 8192]} → nothing"]),
         ({"parameters": {"web.nginx.worker_connections": {"range": [64, 4096]}}},

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from autotune.environments.target_warnings import find_warnings
 from autotune.errors import AutotuneError
 from autotune.lab.plan import build_plan
 from autotune.lab.target_labs import LABS_DIRECTORY, build_lab_hosts
@@ -71,6 +72,10 @@ def test_its_site_is_complete(workload: Workload, target: Target) -> None:
 def test_its_hosts_are_a_lab_with_the_ssh_configuration(workload: Workload, target: Target) -> None:
     plan = build_plan(build_lab_hosts(target), LABS_DIRECTORY / workload.name)
     assert target.ssh.config == str(plan.names.ssh_config)
+
+
+def test_its_target_has_no_warnings(workload: Workload) -> None:
+    assert find_warnings(read_target(workload.target)) == []
 
 
 def test_no_two_workloads_share_a_network() -> None:

@@ -7,7 +7,7 @@ import gzip
 import lzma
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BufferedReader, FileIO, RawIOBase
@@ -36,8 +36,8 @@ _DECOMPRESSORS: Mapping[bytes, Callable[[Any], _Stream]] = {
 
 @dataclass(frozen=True)
 class ReadProgress:
-    """The number of lines read so far in all files. ``share`` is the fraction of the current file
-    that was read, if known.
+    """The number of lines read so far in a file. ``share`` is the fraction of the file that was read,
+    if known.
     """
 
     name: str
@@ -48,27 +48,24 @@ class ReadProgress:
 ProgressListener = Callable[[ReadProgress], object]
 
 
-def read_lines(paths: Iterable[Path], listener: ProgressListener) -> Iterator[bytes]:
-    """Yield the lines of all files, file by file, without line ends. Raises AutotuneError.
+def read_lines(path: Path, listener: ProgressListener) -> Iterator[bytes]:
+    """Yield the lines of a file without line ends. Raises AutotuneError.
 
     Lines are cut off after ``MAX_LINE_BYTES`` + 1 bytes.
     """
     line_count = 0
-    for path in paths:
-        try:
-            with _open_raw(path) as raw:
-                file_size = 0 if path == STANDARD_INPUT else path.stat().st_size
-                for lines in _split_blocks(_decompress(path, raw)):
-                    yield from lines
-                    line_count += len(lines)
-                    read_share = min(1.0, raw.tell() / file_size) if file_size else None
-                    listener(ReadProgress(describe_path(path), line_count, read_share))
-        except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
-            reason = getattr(error, "strerror", None) or error
-            hint = _find_read_hint(path, error)
-            raise AutotuneError(
-                f"cannot read {describe_path(path)}: {reason}", hint=hint
-            ) from error
+    try:
+        with _open_raw(path) as raw:
+            file_size = 0 if path == STANDARD_INPUT else path.stat().st_size
+            for lines in _split_blocks(_decompress(path, raw)):
+                yield from lines
+                line_count += len(lines)
+                read_share = min(1.0, raw.tell() / file_size) if file_size else None
+                listener(ReadProgress(describe_path(path), line_count, read_share))
+    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+        reason = getattr(error, "strerror", None) or error
+        hint = _find_read_hint(path, error)
+        raise AutotuneError(f"cannot read {describe_path(path)}: {reason}", hint=hint) from error
 
 
 def _find_read_hint(path: Path, error: Exception) -> str:

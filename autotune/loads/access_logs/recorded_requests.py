@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import translate
 from functools import lru_cache
+from pathlib import Path
 
 from autotune.errors import AutotuneError
 from autotune.foreign_files import MAX_TARGET_BYTES
@@ -54,16 +55,17 @@ _SEPARATOR_PATTERN = re.compile(r"([/?&;=])")
 
 @dataclass
 class RecordedRequests:
-    """Requests of a log by page, and counts of ``skipped`` lines by reason.
+    """Requests of logs by page, and counts of ``skipped`` lines by reason.
 
     ``used_count`` is the number of requests that ``pages`` represents, and ``masked_count`` is the
-    number of such requests with a possible secret.
+    number of such requests with a possible secret. ``logs_without_requests`` contain only other text.
     """
 
     pages: PageSample = field(default_factory=PageSample)
     skipped: Counter[str] = field(default_factory=Counter)
     used_count: int = 0
     masked_count: int = 0
+    logs_without_requests: list[Path] = field(default_factory=list)
 
     @property
     def requests(self) -> dict[tuple[str, str], int]:
@@ -182,25 +184,19 @@ def describe_exclusion(pattern: str) -> str:
 
 
 def record_requests(
-    lines: Iterable[bytes],
+    logs: Mapping[Path, Iterable[bytes]],
     request_filter: RequestFilter = _ACCEPT_ALL,
     *,
     max_requests: int = MAX_REQUESTS,
 ) -> RecordedRequests:
-    """Return the requests of a log that the filter accepts."""
+    """Return the requests that the filter accepts in ``logs``, which contains the lines of each log."""
     recorded_requests, regular_requests = RecordedRequests(), RegularRequests()
     recorded_requests.skipped.update(
         dict.fromkeys(map(describe_exclusion, request_filter.exclude), 0)
     )
-    for line in lines:
-        request = parse_line(line) if len(line) <= MAX_LINE_BYTES else None
-        reason = request_filter.explain_skip(request) if request else _explain_skipped_line(line)
-        if request is None or reason:
-            recorded_requests.skipped[reason] += bool(reason)
-            continue
-        page = request.method + b" " + request.path
-        if not regular_requests.keep(request, page):
-            recorded_requests.add(page)
+    for log, lines in logs.items():
+        if _record_lines(lines, request_filter, recorded_requests, regular_requests):
+            recorded_requests.logs_without_requests.append(log)
     health_check_count, pages = regular_requests.split()
     if health_check_count:
         recorded_requests.skipped[HEALTH_CHECK] += health_check_count
@@ -210,6 +206,31 @@ def record_requests(
     return recorded_requests
 
 
+def _record_lines(
+    lines: Iterable[bytes],
+    request_filter: RequestFilter,
+    recorded_requests: RecordedRequests,
+    regular_requests: RegularRequests,
+) -> bool:
+    """Add the requests of one log. Return true if the log contains text, but no request."""
+    has_text = has_request = False
+    for line in lines:
+        request = parse_line(line) if len(line) <= MAX_LINE_BYTES else None
+        if request is None:
+            reason = _explain_skipped_line(line)
+            has_text = has_text or bool(reason)
+        else:
+            reason = request_filter.explain_skip(request)
+            has_request = True
+        if request is None or reason:
+            recorded_requests.skipped[reason] += bool(reason)
+            continue
+        page = request.method + b" " + request.path
+        if not regular_requests.keep(request, page):
+            recorded_requests.add(page)
+    return has_text and not has_request
+
+
 def _explain_skipped_line(line: bytes) -> str:
     """Return why a line is not a request, or an empty string for an empty line."""
     if len(line) > MAX_LINE_BYTES:
@@ -217,12 +238,6 @@ def _explain_skipped_line(line: bytes) -> str:
     if _ERROR_LINE_PATTERN.match(line):
         return ERROR_LOG_LINE
     return UNKNOWN_LINE if line.strip() else ""
-
-
-def has_no_request(lines: Iterable[bytes]) -> bool:
-    """True if the lines contain text, but no request."""
-    filled_lines = [line for line in lines if line.strip()]
-    return bool(filled_lines) and not any(map(parse_line, filled_lines))
 
 
 def build_unusable_error(

@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 
 from autotune.cli import app
 from autotune.errors import AutotuneError, UsageError
-from autotune.loads.access_logs import recorded_requests
+from autotune.loads.access_logs import log_files, recorded_requests
 from autotune.loads.access_logs.automated_requests import HEALTH_CHECK
-from autotune.loads.access_logs.recorded_requests import RequestFilter, record_requests
+from autotune.loads.access_logs.recorded_requests import RecordedRequests, RequestFilter
 from autotune.target import requests_file
 
 LINES = rb"""10.0.0.1 - - [22/Nov/2026:08:00:01 +0000] "GET /?p=12 HTTP/1.1" 200 5123 "-" "Mozilla (X11)"
@@ -28,8 +28,12 @@ nonsense
 """.splitlines()
 
 
+def record(lines: list[bytes], *request_filter: RequestFilter) -> RecordedRequests:
+    return recorded_requests.record_requests({Path("access.log"): lines}, *request_filter)
+
+
 def test_requests_are_counted_and_the_rest_by_its_reason() -> None:
-    recorded = record_requests(LINES)
+    recorded = record(LINES)
     assert recorded.requests == {("GET", "/?p=12"): 2, ("GET", "/s?q=a"): 1, ("HEAD", "/s?q=a"): 1}
     assert recorded.skipped == {
         "line in an unknown format": 1,
@@ -41,7 +45,7 @@ def test_requests_are_counted_and_the_rest_by_its_reason() -> None:
 
 
 def test_unsafe_methods_where_they_are_asked_for() -> None:
-    assert record_requests(LINES, RequestFilter(keep_unsafe=True)).requests["POST", "/login"] == 1
+    assert record(LINES, RequestFilter(keep_unsafe=True)).requests["POST", "/login"] == 1
 
 
 @pytest.mark.parametrize(
@@ -89,9 +93,7 @@ def test_a_log_that_is_cut_or_damaged_cannot_be_read(
 
 
 def test_the_name_of_a_log_stays_in_its_comment(tmp_path: Path) -> None:
-    written = record_requests(LINES).format_request_file(
-        ["a\nrequests: [{path: /elsewhere}]\n#.log"]
-    )
+    written = record(LINES).format_request_file(["a\nrequests: [{path: /elsewhere}]\n#.log"])
     (tmp_path / "requests.yaml").write_text(written)
     assert "/elsewhere" not in {
         visit.path for visit in requests_file.read_visits(tmp_path / "requests.yaml")
@@ -104,7 +106,7 @@ def test_the_name_of_a_log_stays_in_its_comment(tmp_path: Path) -> None:
 def test_brackets_in_a_path_are_read_again(path: str, tmp_path: Path) -> None:
     lines = [f'10.0.0.1 - - [22/Nov/2026:08:00:01 +0000] "GET {path}{n} HTTP/1.1" 200 1'.encode()
              for n in range(99)]  # fmt: skip
-    (tmp_path / "requests.yaml").write_text(record_requests(lines).format_request_file(["a.log"]))
+    (tmp_path / "requests.yaml").write_text(record(lines).format_request_file(["a.log"]))
     visits = requests_file.read_visits(tmp_path / "requests.yaml")
     assert {visit.path for visit in visits} == {f"{path}{n}" for n in range(99)}
 
@@ -123,7 +125,7 @@ def test_patterns_exclude_paths_clients_and_agents() -> None:
         b'10.0.0.1 - - [22/Nov/2026:08:00:01 +0000] "GET / HTTP/1.1" 200 1 "-" "My Monitor/1"',
         b'10.0.0.1 - - [22/Nov/2026:08:00:01 +0000] "GET / HTTP/1.1" 200 1 "-" "A"',
     ]
-    recorded = record_requests(lines, RequestFilter(exclude=exclude))
+    recorded = record(lines, RequestFilter(exclude=exclude))
     assert recorded.requests == {("GET", "/"): 1}
     assert recorded.skipped == {
         "excluded by /admin/*": 1, "excluded by 10.7.*": 1, "excluded by *Monitor*": 1,
@@ -143,7 +145,7 @@ def test_clients_behind_a_syslog_prefix_are_recognised() -> None:
 
     lines = [line(5 * turn, "10.0.0.9", "/") for turn in range(40)]
     lines += [line(7, "10.7.0.1", "/b"), line(8, "10.0.0.1", "/c")]
-    recorded = record_requests(lines, RequestFilter(exclude=("10.7.*",)))
+    recorded = record(lines, RequestFilter(exclude=("10.7.*",)))
     assert recorded.requests == {("GET", "/c"): 1}
     assert recorded.skipped == {HEALTH_CHECK: 40, "excluded by 10.7.*": 1}
 
@@ -162,7 +164,7 @@ def test_health_checks_and_crawlers_are_left_out_with_a_count() -> None:
         line(1, "10.0.0.6", "GET / HTTP/1.1", "Mozilla/5.0 (compatible; Googlebot/2.1; +http://x)"),
         line(1, "10.0.0.2", "OPTIONS / HTTP/1.0", "-"),
     ]
-    recorded = record_requests(lines)
+    recorded = record(lines)
     assert recorded.requests == {("GET", "/"): 80}
     assert recorded.skipped == {
         "health check or monitoring": 42, "crawler": 1, "the OPTIONS method does not request a page": 1,
@@ -174,7 +176,7 @@ def test_a_list_of_many_pages_is_a_sample_with_its_coverage(tmp_path: Path) -> N
         return f'10.0.0.1 - - [22/Nov/2026:08:00:01 +0000] "GET {path} HTTP/1.1" 200 1'.encode()
 
     lines = [line("/") for _ in range(5000)] + [line(f"/item/{n}") for n in range(5000)]
-    recorded = record_requests(lines)
+    recorded = record(lines)
     assert len(recorded.requests) == requests_file.MAX_REQUESTS
     assert recorded.requests["GET", "/"] == 5000
     assert recorded.coverage == pytest.approx((5000 + 999) / 10_000)
@@ -191,7 +193,7 @@ def test_a_list_of_long_paths_is_as_large_as_a_target_may_be(tmp_path: Path) -> 
         f'10.0.0.1 - - [22/Nov/2026:08:00:01 +0000] "GET /{n}/{"shoe/" * 180} HTTP/1.1" 200 1'.encode()
         for n in range(900)
     ]
-    recorded = record_requests(lines)
+    recorded = record(lines)
     (tmp_path / "requests.yaml").write_text(recorded.format_request_file(["a.log"]))
     visits = requests_file.read_visits(tmp_path / "requests.yaml")
     assert 100 < len(visits) < 900
@@ -206,6 +208,34 @@ def test_several_logs_and_standard_input(tmp_path: Path) -> None:
     assert ended.exit_code == 0, ended.output
     assert 'requests for 1 pages, "a.log", "standard input", "b.log.1"' in ended.stdout
     assert "weight: 4}" in ended.stdout
+
+
+def test_a_log_without_a_request_is_named_after_it_was_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs = {
+        "access.log": LINES[0],
+        "late.log": b"nonsense\n" * 2000 + LINES[0],
+        "404.log": LINES[5],
+        "empty.log": b"\n",
+        "compose.yaml": b"services: {}\n",
+    }
+    for name, text in logs.items():
+        (tmp_path / name).write_bytes(text)
+    opened: list[str] = []
+    open_raw = log_files._open_raw
+    monkeypatch.setattr(
+        log_files, "_open_raw", lambda path: opened.append(path.name) or open_raw(path)
+    )
+    words = ["workload", "from-log", *(str(tmp_path / name) for name in logs), "-"]
+    ended = CliRunner().invoke(app, words, input=b"nonsense\n")
+    assert ended.exit_code == 0, ended.output
+    assert opened == [*logs, "-"]
+    warnings = [line for line in ended.stderr.splitlines() if "contains no request" in line]
+    assert warnings == [
+        f"autotune: warning: {name} contains no request"
+        for name in (tmp_path / "compose.yaml", "standard input")
+    ]
 
 
 def test_a_log_that_is_named_twice_is_refused(tmp_path: Path) -> None:
