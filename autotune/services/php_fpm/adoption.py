@@ -47,8 +47,10 @@ def read_host_config(file_tree: FileTree, main_file: str) -> Config:
     effect.
     """
     config = read_config(file_tree, main_file, syntax.parse_directives, parse_include)
+    # PHP-FPM ignores the case of a pool's name.
     last_directives = {
-        (placed.directive.blocks, placed.name): placed for placed in config.directives
+        (tuple(block[0].lower() for block in placed.directive.blocks), placed.name): placed
+        for placed in config.directives
     }
     return replace(config, directives=tuple(last_directives.values()))
 
@@ -94,7 +96,14 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
         (placed.words[0] for placed in config.find_all("pm") if placed.words), ""
     )
     yield Tunable("pm", "pm", QUOTED_WORD)
-    yield Tunable("max_children", "pm.max_children", NUMBER)
+    process_limit = config.find_last_number("process.max", 0)
+    limit_reason = f"`process.max = {process_limit}` limits all pools together"
+    yield Tunable(
+        "max_children",
+        "pm.max_children",
+        NUMBER,
+        skip_reason=limit_reason if process_limit else "",
+    )
     value_ends = find_value_end(config, "pm.max_children")
     for parameter_name, directive, notation, default_value, insertion_positions in (
         ("process_idle_timeout", "pm.process_idle_timeout", SECONDS_WITH_SUFFIX, 10, value_ends),
