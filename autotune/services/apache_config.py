@@ -59,7 +59,9 @@ _ASSIGNMENT_PATTERN = re.compile(
     r"""(?m)(?:^|;)[^\S\n]*(?:export[^\S\n]+)?(\w+)=("[^"\n$]*"|'[^'\n]*'|[^"'\s$;]*)"""
 )
 _EXPORT_PATTERN = re.compile(r"(?m)(?:^|;)[^\S\n]*export[^\S\n]+(\w+)")
-_ARGUMENTS_VARIABLE = "APACHE_ARGUMENTS"  # apachectl reads this variable, even if it is not exported
+_ARGUMENTS_VARIABLE = (
+    "APACHE_ARGUMENTS"  # apachectl reads this variable, even if it is not exported
+)
 _DEFINE_PATTERN = re.compile(r"(?<!\S)-D\s*(\w+)")
 _DIRECTIVE_OPTION_PATTERN = re.compile(r"(?<!\S)-[cC]")
 # Directive names from earlier releases, which Apache still accepts.

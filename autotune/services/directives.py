@@ -306,7 +306,8 @@ def _map_present(
             skipped={parameter_name: f"`{tunable.directive}` occurs with several values"}
         )
     baseline_value = distinct_values.pop()
-    if baseline_value is None and not any(placed.words for placed in matching_directives):
+    has_word = any(placed.words for placed in matching_directives)
+    if baseline_value is None and not has_word and tunable.notation is not FLAG:
         return AdoptionResult(skipped={parameter_name: f"`{tunable.directive}` has no value"})
     if baseline_value is None or not accepts_value(parameter_name, baseline_value):
         written_value = " ".join(matching_directives[0].words[:1])

@@ -184,9 +184,7 @@ class OptionFile:
         }
         if not port or (listening_ports and port not in listening_ports):
             tls_port = config.find_last_number(self.tls_port_option, 0)
-            reason = _explain_port(port, listening_ports)
-            is_tls_only = bool(tls_port) and not port
-            reason = f"it listens only with TLS, on port {tls_port}" if is_tls_only else reason
+            reason = _explain_port(port, listening_ports, tls_port)
             yield f"{service.title} is not tuned: {reason}"
             return
         yield RunningService(
@@ -202,7 +200,8 @@ class OptionFile:
 
     def _locate_port(self, config: Config, ports_in_command: list[str], address: str) -> int:
         """Return the service's TCP port, or 0 for a service without a TCP port."""
-        port_in_file = config.find_last_word(self.port_option, str(self.service.port))
+        port_word = config.find_last_word(self.port_option, str(self.service.port))
+        port_in_file = port_word.strip("\"'")
         address_port = address.rpartition(":")[2] if _has_port(address) else ""
         port_text = next(filter(None, (*ports_in_command, address_port, port_in_file)))
         is_socket_only = bool(self.socket_option) and bool(config.find_all(self.socket_option))
@@ -240,7 +239,9 @@ def _fold_option_names(command_words: tuple[str, ...]) -> list[str]:
     return [word.lower() if word.startswith("--") else word for word in command_words]
 
 
-def _explain_port(configured_port: int, listening_ports: set[int]) -> str:
+def _explain_port(configured_port: int, listening_ports: set[int], tls_port: int) -> str:
+    if tls_port and not configured_port:
+        return f"it listens only with TLS, on port {tls_port}"
     if not configured_port:
         return "it listens on no TCP port"
     actual_ports = ", ".join(map(str, sorted(listening_ports)))

@@ -36,9 +36,7 @@ ENVIRONMENT_FILES = (
     "etc/*/*.env",
     *(f"{place}/{name}" for place in APPLICATION_DIRECTORIES for name in (".env", "*.env")),
 )
-_LINE_PATTERN = re.compile(
-    r"(?m)^[ \t]*(?P<name>\w+)[ \t]*=[ \t]*(?P<value>(?:\\\r?\n|[^\n])*)$"
-)
+_LINE_PATTERN = re.compile(r"(?m)^[ \t]*(?P<name>\w+)[ \t]*=[ \t]*(?P<value>(?:\\\r?\n|[^\n])*)$")
 _CONTINUATION_PATTERN = re.compile(r"\\\r?\n")
 _VARIABLE_PATTERN = re.compile(r"\$\{?(\w+)\}?")
 # Text that means the same with and without quotes.
@@ -353,14 +351,13 @@ def _find_skip_reason(
     environment: UnitEnvironment, setting: EnvironmentSetting, current_value: Value | None
 ) -> str:
     variable_name, variable = setting.variable, environment.variables.get(setting.variable)
-    if variable and variable.in_command:
-        return f"its command sets `{variable_name}`: move it to `Environment=` in the unit to tune it"
     if variable_name in environment.unset:
         return f"its unit removes `{variable_name}` with `UnsetEnvironment=`"
     if variable is None and environment.unread_files:
         return f"{environment.unread_files[0]} was not read, but may set `{variable_name}`"
-    if variable and variable.path not in environment.texts:
-        return f"{variable.path} sets `{variable_name}`: move it to `Environment=` in the unit to tune it"
+    if variable and (variable.in_command or variable.path not in environment.texts):
+        source = "its command" if variable.in_command else variable.path
+        return f"{source} sets `{variable_name}`: move it to `Environment=` in the unit to tune it"
     if variable and not _PLAIN_TEXT_PATTERN.fullmatch(variable.value):
         return f"`{variable_name}` is not plain text"
     if current_value is None and not (variable and not setting.option):

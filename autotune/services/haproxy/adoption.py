@@ -186,9 +186,7 @@ def _expand_variables(text: str, variables: Mapping[str, str]) -> str:
     return _VARIABLE_PATTERN.sub(look_up, text)
 
 
-def _select_site_lines(
-    config: Config, bind_lines: list[PlacedDirective]
-) -> list[PlacedDirective]:
+def _select_site_lines(config: Config, bind_lines: list[PlacedDirective]) -> list[PlacedDirective]:
     """Return the `bind` lines on which visitors get the site: if possible, without those whose clients
     must use the PROXY protocol, and without those that only redirect to HTTPS.
     """

@@ -433,9 +433,25 @@ def _list_pass_targets(config: Config, directives: str) -> list[str]:
     ``directives``.
     """
     pass_lines = [placed for placed in config.directives if re.fullmatch(directives, placed.name)]
-    target_words = [(placed.words or ("",))[0] for placed in pass_lines]
+    written_words = [(placed.words or ("",))[0] for placed in pass_lines]
+    target_words = [value for word in written_words for value in _list_values(config, word)]
     url_addresses = [word.partition("://")[2] or word for word in target_words]
     return [url if url.startswith("unix:") else url.partition("/")[0] for url in url_addresses]
+
+
+def _list_values(config: Config, word: str) -> list[str]:
+    """Return the word itself or, for a variable, the values that `set` and `map` give to it."""
+    if not word.startswith("$"):
+        return [word]
+    set_values = [
+        p.words[1] for p in config.find_all("set") if p.words[:1] == (word,) and p.words[1:]
+    ]
+    map_values = [
+        placed.words[0]
+        for placed in config.directives
+        if placed.block == "map" and placed.directive.blocks[-1][2:] == (word,) and placed.words
+    ]
+    return [value.strip("\"'") for value in (*set_values, *map_values)] or [word]
 
 
 def _map_upstreams(config: Config) -> Mapping[str, list[PlacedDirective]]:

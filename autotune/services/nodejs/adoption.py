@@ -22,8 +22,7 @@ from autotune.services.visible_directives import VisibleDirectives
 # Fedora and SUSE append the version to the program's name.
 _PROGRAM_PATTERN = re.compile(r"node(js)?(-?[0-9]+)?|npm|yarn|pnpm")
 # Programs that start the program in their arguments.
-_WRAPPERS = ("env", "nice", "ionice", "chrt", "taskset", "numactl", "setpriv", "systemd-cat",
-            "dumb-init", "tini")  # fmt: skip
+_WRAPPERS = ("env", "nice", "ionice", "chrt", "taskset", "numactl", "setpriv", "dumb-init", "tini")
 _SHELL_WORD_PATTERN = re.compile(r"(?<![\w.-])(?:node(?:js)?|npm|yarn|pnpm)(?![\w.-])")
 # Variables for the number of workers. autotune assumes that an application reads those variables that
 # its unit sets.
@@ -119,7 +118,7 @@ def tune_parameters(service: RunningService, accepts_value: ValueCheck) -> Adopt
     location_by_parameter["workers"] = _UNKNOWN_WORKERS_REASON
     for variable in filter(environment.get_value, reversed(_WORKER_VARIABLES)):
         location_by_parameter["workers"] = EnvironmentSetting("workers", variable, None)
-    if any(word.startswith("--env-file") for word in written_words):
+    if any(word.startswith("env-file") for word in written_words):
         reason = "the file that its command names with `--env-file` may set it"
         location_by_parameter = dict.fromkeys(location_by_parameter, reason)
     location_by_parameter |= _list_script_settings(service.host, service.unit, written_words)

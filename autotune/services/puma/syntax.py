@@ -20,7 +20,8 @@ from autotune.strict_parsing import is_uint
 _QUOTED_PATTERN = r"""(?<!\\)"(?:\\.|[^"\\])*"|(?<!\\)'(?:\\.|[^'\\])*'"""
 _COMMENT_PATTERN = re.compile(rf"({_QUOTED_PATTERN})|(?:^|(?<=\s))#.*")
 _STATEMENT_PATTERN = re.compile(
-    r"[ \t]*(?:self\.)?(?P<name>[a-z_]\w*[!?]?)(?:(?P<sign>[ \t]*=(?![=~>]))|[ \t]*\(|[ \t]+|$)(?P<rest>.*)"
+    r"[ \t]*(?:self\.)?(?P<name>[a-z_]\w*[!?]?)"
+    r"(?:(?P<sign>[ \t]*=(?![=~>]))|[ \t]*\(|[ \t]+|$)(?P<rest>.*)"
 )
 _CONDITION_PATTERN = re.compile(r"[ \t](?:if|unless|while|until|rescue)[ \t].*")
 _BLOCK_WORDS = "if|unless|case|while|until|for|begin|def|class|module|do|end"

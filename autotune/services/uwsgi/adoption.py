@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from posixpath import basename, dirname, join
 
@@ -204,11 +204,7 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
     """
     file_tree, config = service.host.tree, service.config
     environment = unit_environment.read_environment(file_tree, service.unit)
-    words_by_option = {
-        syntax.get_canonical_name(word[2:] if word.startswith("--") else word[1:2]): word
-        for word in _list_command_words(file_tree, service.unit)
-        if word.startswith("-")
-    }
+    command_words = _list_command_words(file_tree, service.unit)
     inherited_text = (
         file_tree.read_text_or_empty(DEBIAN_DEFAULTS_FILE) if service.unit == UNIT_NAME else ""
     )
@@ -219,21 +215,15 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
     }
     for parameter in PARAMETERS:
         name, option = parameter.name, parameter.name.replace("_", "-")
-        variables = (f"UWSGI_{name.upper().replace('-', '_')}" for name in syntax.list_names(option))
+        variables = (
+            f"UWSGI_{name.upper().replace('-', '_')}" for name in syntax.list_names(option)
+        )
         inherited_value = inherited_values.get(
             option, next(filter(None, map(environment.get_value, variables)), "")
         )
         default_value = int(inherited_value) if is_uint(inherited_value) else parameter.stock
         skip_reason = ""
-        # uWSGI accepts any unique prefix of an option's name.
-        if command_option := next(
-            (
-                word
-                for name, word in words_by_option.items()
-                if option == name or (word.startswith("--") and option.startswith(name))
-            ),
-            "",
-        ):
+        if command_option := _find_command_option(command_words, option):
             skip_reason = app_server.explain_command_option(command_option, config.main_file)
         elif any(placed_directive.directive.blocks for placed_directive in config.find_all(option)):
             skip_reason = app_server.explain_condition(config.main_file)
@@ -245,6 +235,18 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
         yield Tunable(
             name, option, NUMBER, insertion=insertion, last_wins=True, skip_reason=skip_reason
         )
+
+
+def _find_command_option(command_words: Iterable[str], option: str) -> str:
+    """Return the word in a command that sets an option, or an empty string. uWSGI accepts any unique
+    prefix of a long name, and a value directly after a short name.
+    """
+    for word in command_words:
+        name = syntax.get_canonical_name(word[2:] if word.startswith("--") else word[1:2])
+        is_prefix = word.startswith("--") and name and option.startswith(name)
+        if word.startswith("-") and (name == option or is_prefix):
+            return word
+    return ""
 
 
 VISIBLE_DIRECTIVES = VisibleDirectives(

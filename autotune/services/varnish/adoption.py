@@ -78,7 +78,9 @@ def _list_http_ports(config: Config) -> list[int]:
     http_words = [address.rpartition("=")[2] for address in http_addresses]
     tcp_words = sorted((word for word in http_words if not word.startswith("/")), key=is_loopback)
     ports = [word.rpartition(":")[2] or "80" for word in tcp_words]
-    return [int(port) for port in (_PORTS_BY_NAME.get(port, port) for port in ports) if is_uint(port)]
+    return [
+        int(port) for port in (_PORTS_BY_NAME.get(port, port) for port in ports) if is_uint(port)
+    ]
 
 
 def _list_backends(file_tree: FileTree, config: Config) -> Iterator[str]:
