@@ -148,7 +148,7 @@ def _list_option_words(
 
 
 def _list_environment_files(file_tree: FileTree, named_path: str) -> tuple[str, ...]:
-    """Return the files that were read of those that `EnvironmentFile=` names, which may be a pattern."""
+    """Return the files that `EnvironmentFile=` names by path or pattern, and that were read."""
     path = named_path.lstrip("-")
     if is_pattern(path):
         return file_tree.glob(path)

@@ -206,7 +206,7 @@ def _find_listen_address(file_tree: FileTree, config: Config, unit: str) -> str:
         for placed in config.find_all("--bind")
         for word in placed.words[:1]
     ]
-    # Of several addresses, one that other hosts can reach takes precedence.
+    # An address that other hosts can reach takes precedence.
     bind_address = (
         min(reversed(bound), key=is_loopback, default="")
         or _find_configured_value(file_tree, config, unit, "bind")

@@ -175,8 +175,8 @@ def _list_http_addresses(
 
 
 def _expand_variables(text: str, variables: Mapping[str, str]) -> str:
-    """Return the text with its variables replaced. A variable that nothing sets is not changed, unless
-    it has a default value.
+    """Return the text with its variables replaced. An unknown variable without a default value is not
+    changed.
     """
 
     def look_up(match: re.Match[str]) -> str:
@@ -187,8 +187,8 @@ def _expand_variables(text: str, variables: Mapping[str, str]) -> str:
 
 
 def _select_site_lines(config: Config, bind_lines: list[PlacedDirective]) -> list[PlacedDirective]:
-    """Return the `bind` lines on which visitors get the site: if possible, without those whose clients
-    must use the PROXY protocol, and without those that only redirect to HTTPS.
+    """Return the `bind` lines on which visitors get the site. Lines for the PROXY protocol and lines that
+    only redirect to HTTPS are omitted if other lines remain.
     """
     redirecting_blocks = {
         line.directive.blocks for line in config.directives if _redirects_to_tls(config, line)
@@ -202,8 +202,8 @@ def _select_site_lines(config: Config, bind_lines: list[PlacedDirective]) -> lis
 
 
 def _redirects_to_tls(config: Config, line: PlacedDirective) -> bool:
-    """True if a line redirects all plain requests to HTTPS: without a condition, or under a condition
-    on TLS itself or on the paths of certificate requests.
+    """True if a line redirects all plain requests to HTTPS. A condition may test TLS itself or the paths
+    of certificate requests.
     """
     words = [line.name, *line.words]
     if words[:2] == ["http-request", "redirect"]:

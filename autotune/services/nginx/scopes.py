@@ -57,8 +57,8 @@ class Server:
 
     @property
     def site_listens(self) -> tuple[PlacedDirective, ...]:
-        """Return the `listen` lines on which visitors get the site: without those whose clients must
-        use the PROXY protocol, and without those that the server redirects to its TLS port.
+        """Return the `listen` lines on which visitors get the site. Lines for the PROXY protocol and
+        lines that only redirect to TLS are omitted if other lines remain.
         """
         listens = [p for p in self.listens if "proxy_protocol" not in p.words]
         encrypted = [placed for placed in listens if "ssl" in placed.words]
@@ -90,7 +90,7 @@ def _leads_to_https(placed_directive: PlacedDirective) -> bool:
 
 
 def _covers_requests(redirect: PlacedDirective) -> bool:
-    """True if a redirect applies to every request, except for requests in locations of their own."""
+    """True if a redirect applies to every request, except for requests in other locations."""
     if redirect.name == "rewrite" and not _EVERY_PATH_PATTERN.fullmatch(redirect.words[0]):
         return False
     return redirect.block == "server" or redirect.directive.blocks[-1] == ("location", "/")
@@ -133,8 +133,8 @@ def list_addresses(config: Config) -> Iterator[tuple[str, bool]]:
     """Yield the address of each site, and whether the address uses TLS. Default servers come first."""
     server_blocks = list_servers(config)
     own_servers = [server for server in server_blocks if not server.only_reports_status]
-    sites = [server for server in own_servers if not server.only_redirects]
-    sites = sites or own_servers or [*server_blocks]
+    main_servers = [server for server in own_servers if not server.only_redirects]
+    sites = main_servers or own_servers or [*server_blocks]
     if any(not any(p.name == "listen" for p in server.directives) for server in sites):
         yield "*:80", False  # nginx's default if root starts nginx
     listen_word_lists = [placed.words for server in sites for placed in server.site_listens]

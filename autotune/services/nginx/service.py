@@ -200,10 +200,10 @@ def _parse_file_cache(word: str) -> Value | None:
 
 def _parse_time(word: str) -> Value | None:
     """Return the seconds in a time that may consist of several units, such as `1m30s`."""
-    parts = [SECONDS.parse(part) for part in re.findall(r"[0-9]+[a-z]*", word)]
-    seconds = [part for part in parts if isinstance(part, int)]
+    amounts = [SECONDS.parse(amount) for amount in re.findall(r"[0-9]+[a-z]*", word)]
+    seconds = [amount for amount in amounts if isinstance(amount, int)]
     is_time = re.fullmatch(r"([0-9]{1,9}[a-z]+){0,4}[0-9]{1,9}[a-z]*", word)
-    return sum(seconds) if is_time and len(seconds) == len(parts) else None
+    return sum(seconds) if is_time and len(seconds) == len(amounts) else None
 
 
 _TIME = Notation(_parse_time, SECONDS.build_expression)

@@ -128,7 +128,7 @@ def _list_candidates(host: RunningHost) -> Iterator[ServerCandidate | str]:
         if own_config.unread_files and not any(
             config.find_all(name) for name, *_ in _ADDRESS_CALLS
         ):
-            yield f"{unit}: not tuned, because {path} is not read: {own_config.unread_files[path]}"
+            yield f"{unit}: not tuned, because {path} is not read ({own_config.unread_files[path]})"
             continue
         if _serves_only_tls(host, config, unit):
             yield f"{unit}: {app_server.TLS_REASON}"

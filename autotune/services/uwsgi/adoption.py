@@ -105,7 +105,7 @@ def _list_application_files(host: RunningHost) -> Iterator[tuple[str, tuple[str,
 
 
 def _list_vassals(file_tree: FileTree, location: str) -> tuple[str, ...]:
-    """Return the files of an emperor's vassals: those in a directory, or those that match a pattern."""
+    """Return the files of an emperor's vassals. ``location`` is a directory or a pattern of files."""
     path = re.sub(r"^(?:glob|dir)://", "", location)
     return file_tree.glob(path if is_pattern(path) else join(path, "*.ini"))
 
