@@ -100,16 +100,20 @@ LONGEST_FOLDER = 225
 LONGER_FOLDERS = {
     # One program in two roles that share most of the code: balancing, and serving in front of FastCGI.
     # The role is known only after all services of a host were read.
-    # Its servers, locations and upstreams are scopes that override each other.
-    "nginx": 430,
-    # A file in Ruby, whose lines, numbers and conditions are read without running it.
-    "puma": 310,
-    # Modes and variables that sections inherit from each other.
-    "haproxy": 272,
+    # Its servers, locations and upstreams are scopes that override each other, and some only redirect.
+    "nginx": 473,
+    # A file in Ruby, whose lines, numbers, conditions and inner calls are read without running it.
+    "puma": 329,
+    # Modes and variables that sections inherit from each other, and addresses that only redirect.
+    "haproxy": 312,
     # One program that balances, terminates TLS and serves FastCGI, with imports and snippets.
     "caddy": 230,
-    # Settings of pools, of Apache's files and of several versions.
-    "php_ini": 260,
+    # Settings of pools, of two web servers' files and of several versions.
+    "php_ini": 273,
+    # Settings of files, of SQL and of commands, at the places of three distributions.
+    "postgresql": 237,
+    # Options of a command, in the syntax of units, and backends in a language of its own.
+    "varnish": 231,
 }
 # Modules that import others by a name that is known only at run time, and what the name starts with.
 RUN_TIME_IMPORTS = {

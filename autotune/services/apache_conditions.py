@@ -11,7 +11,8 @@ from posixpath import join
 
 from autotune.services.config_files import Directive, FileTree
 
-CONDITIONAL_SECTIONS = ("ifmodule", "ifdefine", "ifversion", "iffile")
+# autotune does not evaluate the last two, which depend on the directives before them.
+CONDITIONAL_SECTIONS = ("ifmodule", "ifdefine", "ifversion", "iffile", "ifdirective", "ifsection")
 BUILT_IN_MODULES = ("core", "so", "http", "log_config", "logio", "unixd", "version", "watchdog")
 # autotune supports only this release line. The patch level of the running Apache is unknown.
 SUPPORTED_RELEASE = (2, 4)
@@ -57,6 +58,7 @@ class ConditionReader:
         self._defined = dict(defined_variables)
         self._modules = set(BUILT_IN_MODULES)
         self._results: list[bool | None] = []  # result of the last condition at each nesting level
+        self._macros: dict[str, set[str]] = {}  # names of the directives in each macro
         self.uncertain: dict[str, str] = {}
 
     def applies(self, directive: Directive) -> bool:
@@ -65,8 +67,11 @@ class ConditionReader:
         """
         depth, directive_name = directive.depth, directive.name.text.lower()
         enclosing_results = self._results[:depth]
-        is_in_macro = any(block[0].lower() == "macro" for block in directive.blocks)
+        macros = [block[1:2] for block in directive.blocks if block[0].lower() == "macro"]
+        is_in_macro = bool(macros)
         takes_effect: bool | None = all(enclosing_results) and not is_in_macro
+        for (macro_name,) in filter(None, macros):
+            self._macros.setdefault(macro_name.lower(), set()).add(directive_name)
         if None in enclosing_results and False not in enclosing_results:
             self._record_uncertain(directive_name, directive)
         elif takes_effect and directive_name in CONDITIONAL_SECTIONS:
@@ -86,7 +91,8 @@ class ConditionReader:
             or len(argument_words) != 1
         ):
             return None
-        include_path = join(self._root, self._substitute_variables(argument_words[0]))
+        server_root = self._substitute_variables(self._root)
+        include_path = join(server_root, self._substitute_variables(argument_words[0]))
         if not self._tree.is_directory(include_path):
             return include_path
         if self._tree.glob(f"{include_path}/*/*"):
@@ -108,6 +114,13 @@ class ConditionReader:
             self._defined.pop(argument_words[0], None)
         elif directive_name == "loadmodule" and argument_words:
             self._modules.add(shorten_module_name(argument_words[0]))
+        elif directive_name == "use" and argument_words:
+            for name in self._macros.get(argument_words[0].lower(), ()):
+                changes_context = name in _CONTEXT_CHANGING_DIRECTIVES
+                self.uncertain.setdefault(
+                    ANY_DIRECTIVE if changes_context else name,
+                    f"the macro {argument_words[0]} may set it",
+                )
 
     def _record_uncertain(self, directive_name: str, directive: Directive) -> None:
         section_text = " ".join(directive.blocks[-1])
@@ -129,10 +142,12 @@ class ConditionReader:
             condition_result = words[0] in self._defined
         elif section_type == "ifmodule":
             condition_result = shorten_module_name(words[0]) in self._modules
-        else:
+        elif section_type == "iffile":
             condition_result = self._tree.exists(
-                join(self._root or "/", self._substitute_variables(words[0]))
+                self._substitute_variables(join(self._root or "/", words[0]))
             )
+        else:
+            condition_result = None
         return None if condition_result is None else condition_result != is_negated
 
 

@@ -8,7 +8,7 @@ loaded modules and defined variables determine which sections apply.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from posixpath import dirname
 
@@ -36,7 +36,11 @@ from autotune.services.config_files import (
     read_config,
     tokenize,
 )
-from autotune.services.unit_environment import expand_command, find_option_values
+from autotune.services.unit_environment import (
+    expand_command,
+    find_option_values,
+    read_environment,
+)
 
 LAYOUTS = DistributionLayouts(
     (
@@ -51,13 +55,25 @@ DEFAULT_SERVER_LIMITS = {"event": 16, "worker": 16, "prefork": 256}
 _LINE_PATTERN = re.compile(r"(?:\\\r?\n|[^\n])*(?:\n|$)")
 _WORD_PATTERN = re.compile(r""""(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|(?:(?!\\\r?\n)\S)+""", re.DOTALL)
 _SERVER_ROOT_PATTERN = re.compile(r"""(?mi)^[ \t]*ServerRoot[ \t]+["']?([^"'\s]+)""")
-_EXPORT_PATTERN = re.compile(
-    r"""(?m)^[^\S\n]*export[^\S\n]+(\w+)=("[^"\n$]*"|'[^'\n]*'|[^"'\s$]*)"""
+_ASSIGNMENT_PATTERN = re.compile(
+    r"""(?m)(?:^|;)[^\S\n]*(?:export[^\S\n]+)?(\w+)=("[^"\n$]*"|'[^'\n]*'|[^"'\s$;]*)"""
+)
+_EXPORT_PATTERN = re.compile(r"(?m)(?:^|;)[^\S\n]*export[^\S\n]+(\w+)")
+_ARGUMENTS_VARIABLE = (
+    "APACHE_ARGUMENTS"  # apachectl reads this variable, even if it is not exported
 )
 _DEFINE_PATTERN = re.compile(r"(?<!\S)-D\s*(\w+)")
-_DIRECTIVE_OPTION_PATTERN = re.compile(r"(?<!\S)-[cC](?!\S)")
+_DIRECTIVE_OPTION_PATTERN = re.compile(r"(?<!\S)-[cC]")
 # Directive names from earlier releases, which Apache still accepts.
 _OLD_NAMES = {"maxclients": "MaxRequestWorkers", "maxrequestsperchild": "MaxConnectionsPerChild"}
+# Directives with which a virtual host serves an application.
+_APPLICATION_PATTERN = re.compile(r"proxypass|wsgiscriptalias|passenger|sethandler proxy:|balancer")
+# A redirect of every path to HTTPS.
+_REDIRECT_PATTERN = re.compile(
+    r"(?:redirect(?:permanent|temp)?(?: (?:permanent|temp|seeother|3\d\d))? /|"
+    r"redirectmatch(?: (?:permanent|temp|3\d\d))? \^?/?\(?(?:\.\*)?\)?\$?|"
+    r"rewriterule \^?/?\(?(?:\.\*)?\)?\$?) https://"
+)
 APACHE_PROGRAMS = ("apache2", "httpd")
 PROXY_DIRECTIVES = ("ProxyPass", "BalancerMember", "ProxyPassMatch")
 
@@ -103,24 +119,28 @@ def _strip_brackets(file_text: str, section_words: list[Word]) -> list[Word]:
     return inner_words
 
 
-def read_host_config(file_tree: FileTree, main_file: str, command: Sequence[str] = ()) -> Config:
+def read_host_config(
+    file_tree: FileTree,
+    main_file: str,
+    command: Sequence[str] = (),
+    unit_environment: Mapping[str, str] | None = None,
+) -> Config:
     """Return the directives that take effect, given the loaded modules and defined variables.
 
-    ``command`` contains the words of the command line that starts Apache.
+    ``command`` contains the words of the command line that starts Apache, and ``unit_environment`` the
+    variables of its unit.
     """
     root_match = _SERVER_ROOT_PATTERN.search(file_tree.read_text_or_empty(main_file))
     server_root = [root_match[1] if root_match else "", *find_option_values(command, "-d")][-1]
-    environment = {
-        name: value.strip("\"'")
-        for name, value in _EXPORT_PATTERN.findall(
-            file_tree.read_text_or_empty(f"{dirname(main_file)}/envvars")
-        )
-    }
-    start_options = " ".join((*command, environment.get("APACHE_ARGUMENTS", "")))
+    script = file_tree.read_text_or_empty(f"{dirname(main_file)}/envvars")
+    variables = {name: value.strip("\"'") for name, value in _ASSIGNMENT_PATTERN.findall(script)}
+    exported_names = _EXPORT_PATTERN.findall(script)
+    exported = {name: value for name, value in variables.items() if name in exported_names}
+    start_options = " ".join((*command, variables.get(_ARGUMENTS_VARIABLE, "")))
     reader = ConditionReader(
         file_tree,
         server_root,
-        environment,
+        {**(unit_environment or {}), **exported},
         dict.fromkeys(_DEFINE_PATTERN.findall(start_options), ""),
     )
     config = read_config(
@@ -180,7 +200,8 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
         return
     command = expand_command(host.tree, layout.unit)
     main_file = [layout.main_file, *find_option_values(command, "-f")][-1]
-    config = read_host_config(host.tree, main_file, command)
+    environment = read_environment(host.tree, layout.unit)
+    config = read_host_config(host.tree, main_file, command, environment.values)
     backends, runs_php = _list_backends(config), _runs_php(config)
     if not runs_php and (mpm_name := find_mpm(config)) != "event":
         yield f"Apache with mpm_{mpm_name or 'unknown'} is not tuned in this role"
@@ -213,8 +234,12 @@ def _list_http_addresses(config: Config) -> Iterator[tuple[str, bool]]:
         and placed_directive.words[0].lower() == "on"
         for word in block[1:]
     }
-    for placed_directive in config.find_all("Listen"):
-        address = (placed_directive.words or ("",))[0].strip("\"'")
+    listens = [(p, (p.words or ("",))[0].strip("\"'")) for p in config.find_all("Listen")]
+    siteless_ports = set(_list_siteless_ports(config))
+    has_site = [address.rpartition(":")[2] not in siteless_ports for _, address in listens]
+    for (placed_directive, address), is_site in zip(listens, has_site, strict=True):
+        if any(has_site) and not is_site:
+            continue
         port = address.rpartition(":")[2]
         listen_protocol = placed_directive.words[1].lower() if placed_directive.words[1:] else ""
         section_texts = (
@@ -225,6 +250,26 @@ def _list_http_addresses(config: Config) -> Iterator[tuple[str, bool]]:
             *encrypted_hosts,
         }
         yield address, listen_protocol == "https" or (is_encrypted and listen_protocol != "http")
+
+
+def _list_siteless_ports(config: Config) -> Iterator[str]:
+    """Yield the ports whose virtual hosts only redirect to HTTPS, or only report Apache's status."""
+    lines_by_port: dict[str, list[PlacedDirective]] = {}
+    for placed_directive in config.directives:
+        for block in placed_directive.directive.blocks:
+            for word in block[1:] if block[0].lower() == "virtualhost" else ():
+                port = word.strip("\"'").rpartition(":")[2]
+                lines_by_port.setdefault(port, []).append(placed_directive)
+    for port, lines in lines_by_port.items():
+        texts = [" ".join((line.name.lower(), *line.words)).replace('"', "") for line in lines]
+        if any(_APPLICATION_PATTERN.match(text) for text in texts):
+            continue
+        serves_files = any(text.startswith("documentroot") for text in texts)
+        only_status = "sethandler server-status" in texts and not serves_files
+        redirects = any(_REDIRECT_PATTERN.match(text) for text in texts)
+        depends_on_proxy = any("x-forwarded" in text.lower() for text in texts)
+        if only_status or (redirects and not depends_on_proxy):
+            yield port
 
 
 def _list_backends(config: Config) -> tuple[str, ...]:

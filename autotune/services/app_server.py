@@ -54,6 +54,9 @@ print $socket $request || '';
 print while defined($_ = <$socket>)
 """
 ServerCandidate = tuple[str, Config, str]  # a unit, its configuration, and its port or socket
+TLS_REASON = (
+    "not tuned, because it serves HTTPS itself: let it serve HTTP behind a proxy to tune it"
+)
 # Where a parameter is set: a number in a file or in the environment, a directive, or the reason why the
 # parameter is not tuned.
 ParameterLocation = Word | EnvironmentSetting | Tunable | str

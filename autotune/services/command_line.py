@@ -44,7 +44,7 @@ def parse_options(
     Commands of other programs yield no directives. ``flag_options`` are options without a value.
     Like the program itself, the parser accepts any unique prefix of one of ``long_options``.
     """
-    remaining_words = iter(command_words)
+    remaining_words = map(unquote_word, command_words)
     for word in remaining_words:
         if basename(word.text.lstrip("-@:+!")) in programs:
             yield Directive(Word(next(iter(programs)), word.start))
@@ -88,7 +88,8 @@ def expand_prefix(prefix: str, options: Collection[str]) -> str:
 def starts_shell(words: Iterable[str], program: re.Pattern[str]) -> bool:
     """True if a command runs a shell that starts a program whose name ``program`` matches."""
     first_word, *other_words = [*words] or [""]
-    return basename(first_word.lstrip("-@:+!")) in _SHELLS and any(map(program.search, other_words))
+    shell = basename(first_word.strip("\"'").lstrip("-@:+!"))
+    return shell in _SHELLS and any(map(program.search, other_words))
 
 
 def read_unit_command(file_tree: FileTree, unit: str, option_parser: OptionParser) -> Config:

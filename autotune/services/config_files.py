@@ -352,6 +352,7 @@ def tokenize(
 
 
 _OPTIONAL_INCLUDES = ("include_if_exists", "includeoptional")  # the included files may be missing
+_PATTERN_CHARACTERS = frozenset("*?[")
 MAX_INCLUDE_DEPTH = 16  # maximum depth of nested includes
 MAX_INCLUDES = 1000  # maximum number of includes in total, because nested includes multiply
 # Returns the path pattern that a directive includes, or None for any other directive.
@@ -433,7 +434,7 @@ class Config:
         """Return the first argument of the last directive with this name as a number, or else
         ``default``.
         """
-        word = self.find_last_word(directive_name)
+        word = self.find_last_word(directive_name).strip("\"'")
         return int(word) if is_uint(word) else default
 
 
@@ -451,6 +452,11 @@ def merge_configs(main_file: str, configs: Sequence[Config]) -> Config:
         },
         uncertain={name: reason for config in configs for name, reason in config.uncertain.items()},
     )
+
+
+def is_pattern(path: str) -> bool:
+    """True if a path is a shell pattern, which may match no file."""
+    return not _PATTERN_CHARACTERS.isdisjoint(path)
 
 
 def parse_include(directive: Directive) -> str | None:
@@ -573,7 +579,9 @@ class _ConfigReader:
             **file_tree.find_unread(include_pattern),
         }.items():
             self._add_unread(unread_path, unread_reason, directive.blocks)
-        is_optional = "*" in include_pattern or directive.name.text.lower() in _OPTIONAL_INCLUDES
+        is_optional = is_pattern(include_pattern) or (
+            directive.name.text.lower() in _OPTIONAL_INCLUDES
+        )
         if not matching_paths and not is_optional and include_pattern not in self.unread:
             unread_reason = f"{path} includes this file, but it was not read"
             self._add_unread(include_pattern, unread_reason, directive.blocks)

@@ -174,9 +174,10 @@ class Edit:
 
     @classmethod
     def replace_value(cls, placed_directive: PlacedDirective, text: str) -> Edit:
-        """Return an edit that replaces a directive's value with ``text``."""
+        """Return an edit that replaces a directive's value with ``text``, within its quotes."""
         word = placed_directive.directive.arguments[0]
-        return cls(placed_directive.path, word.start, word.end, text)
+        quotes = len(word.text) > 1 and word.text[0] == word.text[-1] and word.text[0] in "\"'"
+        return cls(placed_directive.path, word.start + quotes, word.end - quotes, text)
 
     @classmethod
     def insert_text(cls, position: FilePosition, text: str) -> Edit:
@@ -305,6 +306,9 @@ def _map_present(
             skipped={parameter_name: f"`{tunable.directive}` occurs with several values"}
         )
     baseline_value = distinct_values.pop()
+    has_word = any(placed.words for placed in matching_directives)
+    if baseline_value is None and not has_word and tunable.notation is not FLAG:
+        return AdoptionResult(skipped={parameter_name: f"`{tunable.directive}` has no value"})
     if baseline_value is None or not accepts_value(parameter_name, baseline_value):
         written_value = " ".join(matching_directives[0].words[:1])
         catalogue_note = "" if baseline_value is None else ": the catalogue allows other values"

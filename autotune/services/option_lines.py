@@ -16,6 +16,7 @@ from autotune.services.adoption import (
     DistributionLayouts,
     RunningHost,
     RunningService,
+    is_loopback,
 )
 from autotune.services.base import Service
 from autotune.services.config_files import (
@@ -31,6 +32,7 @@ from autotune.services.visible_directives import VisibleDirectives
 from autotune.strict_parsing import is_uint
 
 _JOINED_OPTION_PATTERN = re.compile(r"(?P<name>--[\w-]+(?==)|-[a-zA-Z](?=\d))=?(?P<value>.+)")
+_FLAGS_PATTERN = re.compile(r"-[ACFLMSZikrvV]+(?=[a-zA-Z])")  # memcached's, before another letter
 _WORD_PATTERN = re.compile(r""""(?:\\.|[^"\\\n])*"|'[^'\n]*'|[^\s]+""")
 
 
@@ -47,10 +49,15 @@ def parse_directives(
     directives: list[Directive] = []
     for line in re.finditer(r"[^\n]+", file_text):
         line_words: list[Word] = []
+        is_command_line = line[0].lstrip().startswith("-")
         for match in _WORD_PATTERN.finditer(file_text, line.start(), line.end()):
-            if match[0].startswith("#"):
+            # Between command options, a comment needs no blank before it.
+            word, hash_sign, _ = match[0].partition("#") if is_command_line else (match[0], "", "")
+            if not word or word.startswith("#"):
                 break
-            line_words.append(Word(match[0], match.start()))
+            line_words.append(Word(word, match.start()))
+            if hash_sign:
+                break
         directives += (
             _build_directive(option, aliases or {}) for option in _split_line(line_words)
         )
@@ -86,8 +93,10 @@ def _build_directive(line_words: list[Word], aliases: Mapping[str, str]) -> Dire
 
 def _split_option(word: Word) -> list[Word]:
     """Return a command option and its value as separate words, even if they are joined as in
-    `--threads=4` and `-t4`.
+    `--threads=4` and `-t4`. Letters of options without a value may precede the option: `-vm`.
     """
+    if flags := _FLAGS_PATTERN.match(word.text):
+        word = Word(f"-{word.text[flags.end() :]}", word.start + flags.end() - 1)
     option_match = _JOINED_OPTION_PATTERN.fullmatch(word.text)
     if option_match is None:
         return [word]
@@ -102,7 +111,8 @@ class OptionFile:
     """A service whose settings are in one file with one option per line.
 
     ``options`` maps options to parameters. ``port_option`` and ``address_option`` set the listening
-    address, and ``socket_option`` replaces this address with a Unix socket. ``version_script`` is a
+    address, and ``socket_option`` replaces this address with a Unix socket. ``tls_port_option``
+    sets a port for TLS alone. ``version_script`` is a
     command that prints the version. ``describe_loss`` describes the data that a restart loses.
     ``other_layouts`` are the layouts of other distributions, and ``aliases`` maps other names of
     options to names in ``options``.
@@ -114,6 +124,7 @@ class OptionFile:
     port_option: str
     address_option: str
     socket_option: str = ""
+    tls_port_option: str = ""
     paths: tuple[str, ...]
     version_script: str
     find_include: IncludeParser = parse_include
@@ -162,7 +173,9 @@ class OptionFile:
             yield f"{service.title} is not tuned: {missing_reason}"
             return
         address = _find_address(config, self.address_option)
-        option_values = unit_environment.find_option_values(command, f"--{self.port_option}")
+        option_values = unit_environment.find_option_values(
+            _fold_option_names(command), f"--{self.port_option}"
+        )
         port = self._locate_port(config, [*option_values][-1:], address)
         listening_ports = {
             listener.port
@@ -170,7 +183,9 @@ class OptionFile:
             if listener.program in map(basename, service.programs)
         }
         if not port or (listening_ports and port not in listening_ports):
-            yield f"{service.title} is not tuned: {_explain_port(port, listening_ports)}"
+            tls_port = config.find_last_number(self.tls_port_option, 0)
+            reason = _explain_port(port, listening_ports, tls_port)
+            yield f"{service.title} is not tuned: {reason}"
             return
         yield RunningService(
             host=host,
@@ -185,7 +200,8 @@ class OptionFile:
 
     def _locate_port(self, config: Config, ports_in_command: list[str], address: str) -> int:
         """Return the service's TCP port, or 0 for a service without a TCP port."""
-        port_in_file = config.find_last_word(self.port_option, str(self.service.port))
+        port_word = config.find_last_word(self.port_option, str(self.service.port))
+        port_in_file = port_word.strip("\"'")
         address_port = address.rpartition(":")[2] if _has_port(address) else ""
         port_text = next(filter(None, (*ports_in_command, address_port, port_in_file)))
         is_socket_only = bool(self.socket_option) and bool(config.find_all(self.socket_option))
@@ -197,13 +213,17 @@ class OptionFile:
         """
         unit = running.unit or self.service.unit_name
         command = unit_environment.expand_command(running.host.tree, unit)
+        option_names = [word.partition("=")[0] for word in _fold_option_names(command)]
         parameters = {parameter.name: parameter for parameter in self.service.parameters}
         for option, parameter_name in self.options.items():
             stock = parameters[parameter_name].stock
             notation = select_notation(parameters[parameter_name], YES_NO)
             insertion = append_line(running.config, stock, f"{option} ")
-            is_set_by_command = any(word.partition("=")[0] == f"--{option}" for word in command)
-            skip_reason = f"the command of {unit} sets `--{option}`" if is_set_by_command else ""
+            # A file that the command includes may set any option.
+            setting_option = next(
+                (name for name in (f"--{option}", "--include") if name in option_names), ""
+            )
+            skip_reason = f"the command of {unit} sets `{setting_option}`" if setting_option else ""
             yield Tunable(
                 parameter_name,
                 option,
@@ -214,7 +234,14 @@ class OptionFile:
             )
 
 
-def _explain_port(configured_port: int, listening_ports: set[int]) -> str:
+def _fold_option_names(command_words: tuple[str, ...]) -> list[str]:
+    """Return the words of a command with long options in lower case, because Redis ignores their case."""
+    return [word.lower() if word.startswith("--") else word for word in command_words]
+
+
+def _explain_port(configured_port: int, listening_ports: set[int], tls_port: int) -> str:
+    if tls_port and not configured_port:
+        return f"it listens only with TLS, on port {tls_port}"
     if not configured_port:
         return "it listens on no TCP port"
     actual_ports = ", ".join(map(str, sorted(listening_ports)))
@@ -256,7 +283,9 @@ def _find_address(config: Config, option: str) -> str:
         for word in line.words
         for address in word.strip("\"'").split(",")
     ]
-    address = min(addresses, key=_is_ipv6, default="")
+    # memcached accepts a protocol before an address: `notls:10.0.0.9`.
+    addresses = [re.sub(r"^(?:notls|proto\[\w+\]):", "", address) for address in addresses]
+    address = min(addresses, key=lambda text: (_is_ipv6(text), is_loopback(text)), default="")
     return "" if address in ("", "*", "0.0.0.0", "::") else address  # noqa: S104  # only read, never bound
 
 

@@ -6,14 +6,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import groupby, pairwise
+from dataclasses import dataclass, replace
+from itertools import groupby, pairwise, takewhile
+from posixpath import basename
 
 from autotune import config_text
 from autotune.services import unit_files
 from autotune.services.base import Value
 from autotune.services.command_line import unquote_word
-from autotune.services.config_files import Config, FileTree, Word
+from autotune.services.config_files import Config, FileTree, Word, is_pattern
 from autotune.services.directives import (
     NUMBER,
     AdoptionResult,
@@ -35,9 +36,8 @@ ENVIRONMENT_FILES = (
     "etc/*/*.env",
     *(f"{place}/{name}" for place in APPLICATION_DIRECTORIES for name in (".env", "*.env")),
 )
-_LINE_PATTERN = re.compile(
-    r"(?m)^[ \t]*(?:export[ \t]+)?(?P<name>\w+)[ \t]*=[ \t]*(?P<value>[^\n]*)$"
-)
+_LINE_PATTERN = re.compile(r"(?m)^[ \t]*(?P<name>\w+)[ \t]*=[ \t]*(?P<value>(?:\\\r?\n|[^\n])*)$")
+_CONTINUATION_PATTERN = re.compile(r"\\\r?\n")
 _VARIABLE_PATTERN = re.compile(r"\$\{?(\w+)\}?")
 # Text that means the same with and without quotes.
 _PLAIN_TEXT_PATTERN = re.compile(r"""[^"'\\%\n]*""")
@@ -46,24 +46,26 @@ _PLAIN_TEXT_PATTERN = re.compile(r"""[^"'\\%\n]*""")
 @dataclass(frozen=True)
 class UnitVariable:
     """An environment variable. ``position`` is the offset of the variable's value in the file at
-    ``path``.
+    ``path``. ``in_command`` is true if the unit's command sets the variable, with ``env``.
     """
 
     value: str
     path: str
     position: int
+    in_command: bool = False
 
 
 @dataclass(frozen=True)
 class UnitEnvironment:
     """A unit's environment. ``texts`` are the unit's files, and ``unread_files`` its environment
-    files that could not be read.
+    files that could not be read. ``unset`` are the variables that the unit removes in the end.
     """
 
     unit: str
     texts: Mapping[str, str]
     variables: Mapping[str, UnitVariable]
     unread_files: tuple[str, ...] = ()
+    unset: frozenset[str] = frozenset()
 
     def get_value(self, variable_name: str) -> str:
         """Return the value of a variable, or an empty string."""
@@ -100,39 +102,88 @@ class EnvironmentSetting:
 
 def read_environment(file_tree: FileTree, unit: str) -> UnitEnvironment:
     """Return the environment of a unit, including its drop-ins. `EnvironmentFile=` overrides
-    `Environment=`.
+    `Environment=`, `UnsetEnvironment=` overrides both, and `env` in the command overrides all.
     """
     unit_texts = {
         path: file_tree.read_text(path) for path in unit_files.list_unit_files(file_tree, unit)
     }
     variables: dict[str, UnitVariable] = {}
-    environment_paths: list[str] = []
+    for path, words in _list_option_words(unit_texts, "Environment"):
+        variables = {**variables, **dict(_parse_assignments(path, words))} if words else {}
+    environment_paths, unset_names = list[str](), set[str]()
+    for _, words in _list_option_words(unit_texts, "EnvironmentFile"):
+        named_paths = (word.text for word in words)
+        environment_paths = [*environment_paths, *named_paths] if words else []
+    for _, words in _list_option_words(unit_texts, "UnsetEnvironment"):
+        unset_names = {*unset_names, *(word.text.partition("=")[0] for word in words)}
+        unset_names = unset_names if words else set()
+    unread_paths = list[str]()
+    for named_path in environment_paths:
+        paths = _list_environment_files(file_tree, named_path)
+        for path in paths:
+            variables |= _parse_environment_file(file_tree, path)
+        unread_paths += [] if paths else [named_path.lstrip("-")]
+    remaining = {name: value for name, value in variables.items() if name not in unset_names}
+    return UnitEnvironment(
+        unit,
+        unit_texts,
+        remaining | dict(_parse_env_command(file_tree, unit)),
+        (
+            *(path for path in unread_paths if not _is_absent(file_tree, path, environment_paths)),
+            *unit_files.find_unreadable_links(file_tree, unit),
+        ),
+        frozenset(unset_names),
+    )
+
+
+def _list_option_words(
+    unit_texts: Mapping[str, str], option_name: str
+) -> Iterator[tuple[str, list[Word]]]:
+    """Yield the file and the words of each occurrence of an option of services."""
     for path, unit_text in unit_texts.items():
         for line in unit_files.parse_directives(unit_text):
-            unquoted_words = [unquote_word(word) for word in line.arguments]
-            if line.name.text == "Environment":
-                variables = (
-                    {**variables, **dict(_parse_assignments(path, unquoted_words))}
-                    if unquoted_words
-                    else {}
-                )
-            elif line.name.text == "EnvironmentFile":
-                environment_paths = (
-                    [*environment_paths, *(word.text.lstrip("-") for word in unquoted_words)]
-                    if unquoted_words
-                    else []
-                )
-    for path in environment_paths:
-        file_text = file_tree.read_text_or_empty(path)
-        variables |= {
-            line["name"]: UnitVariable(line["value"].strip(" \t\r\"'"), path, line.start("value"))
-            for line in _LINE_PATTERN.finditer(file_text)
-        }
-    unread_paths = (
-        *(path for path in environment_paths if file_tree.resolve(path) not in file_tree.files),
-        *unit_files.find_unreadable_links(file_tree, unit),
-    )
-    return UnitEnvironment(unit, unit_texts, variables, unread_paths)
+            is_option = line.name.text == option_name
+            if is_option and line.blocks == ((unit_files.SERVICE_SECTION,),):
+                yield path, [unquote_word(word) for word in line.arguments]
+
+
+def _list_environment_files(file_tree: FileTree, named_path: str) -> tuple[str, ...]:
+    """Return the files that `EnvironmentFile=` names by path or pattern, and that were read."""
+    path = named_path.lstrip("-")
+    if is_pattern(path):
+        return file_tree.glob(path)
+    return (path,) if file_tree.resolve(path) in file_tree.files else ()
+
+
+def _is_absent(file_tree: FileTree, path: str, environment_paths: Sequence[str]) -> bool:
+    """True if an optional file does not exist. A file that exists is either read, or listed with the
+    reason why it was not read.
+    """
+    is_known = file_tree.resolve(path) in file_tree.unread or file_tree.find_broken_links(path)
+    return f"-{path}" in environment_paths and not is_known and not is_pattern(path)
+
+
+def _parse_environment_file(file_tree: FileTree, path: str) -> dict[str, UnitVariable]:
+    """Return the assignments in an environment file. systemd ignores lines that start with `export`."""
+    return {
+        line["name"]: UnitVariable(
+            _CONTINUATION_PATTERN.sub("", line["value"]).strip(" \t\r\"'"),
+            path,
+            line.start("value"),
+        )
+        for line in _LINE_PATTERN.finditer(file_tree.read_text_or_empty(path))
+    }
+
+
+def _parse_env_command(file_tree: FileTree, unit: str) -> Iterator[tuple[str, UnitVariable]]:
+    """Yield the variables that `env` sets in a unit's command, before the name of a program."""
+    exec_start = unit_files.find_exec_start(file_tree, unit)
+    words = iter([unquote_word(word) for word in exec_start[1].arguments] if exec_start else ())
+    is_env = any(basename(word.text.lstrip("-@:+!")) == "env" for word in words)
+    assigning_words = takewhile(lambda word: "=" in word.text or word.text[:1] == "-", words)
+    if exec_start and is_env:
+        for name, variable in _parse_assignments(exec_start[0], assigning_words):
+            yield name, replace(variable, in_command=True)
 
 
 def expand_command(file_tree: FileTree, unit: str) -> tuple[str, ...]:
@@ -149,8 +200,19 @@ def expand_command(file_tree: FileTree, unit: str) -> tuple[str, ...]:
 
 
 def find_option_values(command_words: Sequence[str], *options: str) -> list[str]:
-    """Return the values in a command that follow any of ``options``."""
-    return [value for option, value in pairwise(command_words) if option in options]
+    """Return the values of any of ``options`` in a command: the next word, or the rest of the word, as
+    in `--config=FILE` and `-cFILE`.
+    """
+    values: list[str] = []
+    for word, next_word in pairwise((*command_words, "")):
+        long_name, equals_sign, long_value = word.partition("=")
+        if word in options:
+            values += [next_word] if next_word else []
+        elif equals_sign and long_name in options:
+            values.append(long_value)
+        elif word[:2] in options and not word.startswith("--"):
+            values.append(word[2:])
+    return values
 
 
 def _parse_assignments(path: str, words: Iterable[Word]) -> Iterator[tuple[str, UnitVariable]]:
@@ -289,10 +351,13 @@ def _find_skip_reason(
     environment: UnitEnvironment, setting: EnvironmentSetting, current_value: Value | None
 ) -> str:
     variable_name, variable = setting.variable, environment.variables.get(setting.variable)
+    if variable_name in environment.unset:
+        return f"its unit removes `{variable_name}` with `UnsetEnvironment=`"
     if variable is None and environment.unread_files:
         return f"{environment.unread_files[0]} was not read, but may set `{variable_name}`"
-    if variable and variable.path not in environment.texts:
-        return f"{variable.path} sets `{variable_name}`: move it to `Environment=` in the unit to tune it"
+    if variable and (variable.in_command or variable.path not in environment.texts):
+        source = "its command" if variable.in_command else variable.path
+        return f"{source} sets `{variable_name}`: move it to `Environment=` in the unit to tune it"
     if variable and not _PLAIN_TEXT_PATTERN.fullmatch(variable.value):
         return f"`{variable_name}` is not plain text"
     if current_value is None and not (variable and not setting.option):

@@ -22,8 +22,10 @@ UNIT_DIRECTORIES = (
     "/lib/systemd/system",
     "/run/systemd/generator.late",
 )
+SERVICE_SECTION = "[Service]"  # systemd ignores options of services in other sections
 ADMIN_DIRECTORY = "/etc/systemd/system"  # directory of the administrator's own units and drop-ins
 _LINE_PATTERN = re.compile(r"(?m)^[^\n]*")
+_BYTE_ORDER_MARK = "\ufeff"  # systemd ignores it at the start of a file
 _WORD_PATTERN = re.compile(r"""(?:"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|\\[^\s]|[^\s"'\\])+""")
 # Arguments: unit, option, argv… Runs argv with the option under the unit's account, in the unit's
 # directory and environment. The running service and its socket are not affected.
@@ -169,13 +171,14 @@ def find_unreadable_links(file_tree: FileTree, unit: str) -> tuple[str, ...]:
 
 def find_option(file_tree: FileTree, unit: str, option_name: str) -> str:
     """Return the first word of the last value of an option in a unit, or an empty string."""
+    section = "[Socket]" if unit.endswith(".socket") else SERVICE_SECTION
     option_lines = [
         line
         for path in list_unit_files(file_tree, unit)
         for line in parse_directives(file_tree.read_text(path))
-        if line.name.text == option_name and line.arguments
+        if line.name.text == option_name and line.arguments and line.blocks == ((section,),)
     ]
-    return option_lines[-1].arguments[0].text if option_lines else ""
+    return option_lines[-1].arguments[0].text.strip("\"'") if option_lines else ""
 
 
 def find_socket_address(file_tree: FileTree, unit: str) -> str:
@@ -208,7 +211,7 @@ def parse_exec_start(unit_text: str) -> Directive | None:
     exec_starts = [
         line
         for line in parse_directives(unit_text)
-        if line.name.text == "ExecStart" and line.blocks == (("[Service]",),)
+        if line.name.text == "ExecStart" and line.blocks == ((SERVICE_SECTION,),)
     ]
     return exec_starts[-1] if exec_starts and exec_starts[-1].arguments else None
 
@@ -222,7 +225,8 @@ def parse_directives(unit_text: str) -> tuple[Directive, ...]:
     assignments: list[Directive] = []
     section_header, assignment_words, is_continued = "", list[Word](), False
     for line in _LINE_PATTERN.finditer(f"{unit_text}\n"):
-        stripped_line, line_start = line[0].strip(), line.start()
+        line_text = line[0].rstrip("\r")
+        stripped_line, line_start = line_text.removeprefix(_BYTE_ORDER_MARK).strip(), line.start()
         if stripped_line.startswith(("#", ";")):
             continue  # comments may be between continuation lines, too
         if not is_continued and not stripped_line:
@@ -231,13 +235,14 @@ def parse_directives(unit_text: str) -> tuple[Directive, ...]:
             section_header = stripped_line
             continue
         if not is_continued:
-            option_name, equals_sign, _ = line[0].partition("=")
+            option_name, equals_sign, _ = line_text.partition("=")
             assignment_words = [strip_word(option_name, line_start)]
             line_start += len(option_name) + len(equals_sign)
-        is_continued = line[0].endswith("\\")
+        is_continued = line_text.endswith("\\")
+        line_end = line.start() + len(line_text) - is_continued
         assignment_words += [
             Word(word[0], word.start())
-            for word in _WORD_PATTERN.finditer(unit_text, line_start, line.end() - is_continued)
+            for word in _WORD_PATTERN.finditer(unit_text, line_start, line_end)
         ]
         if not is_continued:
             assignments.append(

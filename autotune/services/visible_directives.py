@@ -13,6 +13,7 @@ from functools import lru_cache, partial
 
 from autotune.masking import Outliner, Span, TextOutline
 from autotune.services import unit_files
+from autotune.services.command_line import unquote_word
 from autotune.services.config_files import ConfigSyntaxError, Directive, DirectiveParser, Word
 
 # Parses the words of a command in a unit.
@@ -134,8 +135,9 @@ class VisibleDirectives:
         """Yield the program name and the options in a command. The program name is visible, because
         the masked command could not be parsed without it.
         """
-        words_by_start = {word.start: word for word in command_words}
-        for option in self.parse_options(command_words):
+        words = tuple(map(unquote_word, command_words))
+        words_by_start = {word.start: word for word in words}
+        for option in self.parse_options(words):
             program_word = words_by_start.get(option.name.start)
             if (
                 program_word

@@ -133,7 +133,8 @@ def test_a_file_of_variables_counts_more_than_the_unit() -> None:
     tier = adopted(host(unit=unit, **{"/etc/shop.env": "WEB_CONCURRENCY='8'\nSECRET=x\n"}))
     assert "/etc/shop.env sets `WEB_CONCURRENCY`" in tier.skipped["puma.workers"]
     assert "puma.max_threads" in tier.baseline_values
-    tier = adopted(host(unit=unit))
+    assert "puma.workers" in adopted(host(unit=unit)).baseline_values  # it does not exist
+    tier = adopted(host(unit=unit.replace("=-", "=")))
     assert "/etc/shop.env was not read" in tier.skipped["puma.workers"]
 
 

@@ -40,6 +40,7 @@ EVENT_DIRECTIVES = (
     "MinSpareThreads",
     "MaxSpareThreads",
 )
+DEFAULT_THREAD_LIMIT = 64
 WORKER_LIMIT_DIRECTIVES = ("ServerLimit", "ThreadLimit", "ThreadsPerChild", "MaxRequestWorkers")
 
 
@@ -82,7 +83,20 @@ def _explain_override(config: Config, name: str) -> str:
     string.
     """
     is_nested = any(placed.block.lower() == "virtualhost" for placed in config.find_all(name))
-    return f"a <VirtualHost> overrides `{name}`" if is_nested else ""
+    if is_nested:
+        return f"a <VirtualHost> overrides `{name}`"
+    return _explain_threads(config) if name == "ThreadsPerChild" else ""
+
+
+def _explain_threads(config: Config) -> str:
+    """Return a reason if Apache lowers the number of threads to its limit, or else an empty string."""
+    thread_limit = config.find_last_number("ThreadLimit", DEFAULT_THREAD_LIMIT)
+    thread_count = config.find_last_number("ThreadsPerChild", 0)
+    return (
+        f"Apache lowers `ThreadsPerChild {thread_count}` to ThreadLimit {thread_limit}"
+        if thread_count > thread_limit
+        else ""
+    )
 
 
 # This template is added if no file sets the number of workers, as in most distributions. Apache's
@@ -162,8 +176,12 @@ def raise_limit(
         [line for line in config.find_all(directive_name) if line.words]
         for directive_name in (limit_name, "MaxRequestWorkers")
     )
-    default_limit = 64 if limit_name == "ThreadLimit" else DEFAULT_SERVER_LIMITS[find_mpm(config)]
-    current_limit = config.find_last_word(limit_name, str(default_limit))
+    default_limit = (
+        DEFAULT_THREAD_LIMIT
+        if limit_name == "ThreadLimit"
+        else DEFAULT_SERVER_LIMITS[find_mpm(config)]
+    )
+    current_limit = config.find_last_word(limit_name, str(default_limit)).strip("\"'")
     current_value = adoption_result.values.get(parameter_name)
     if current_value is None or not is_uint(current_limit):
         return AdoptionResult()
@@ -178,7 +196,8 @@ def raise_limit(
 PREFORK_DIRECTIVES = ("MinSpareServers", "MaxSpareServers", "MaxRequestWorkers")
 # Sections that are not listed, such as `<Perl>`, contain code.
 _SECTION_NAMES = """virtualhost directory directorymatch files filesmatch location locationmatch limit
-limitexcept proxy proxymatch macro if elseif else ifmodule ifdefine ifversion iffile requireall
+limitexcept proxy proxymatch macro if elseif else ifmodule ifdefine ifversion iffile ifdirective
+ifsection requireall
 requireany requirenone authnprovideralias authzprovideralias"""
 VISIBLE_DIRECTIVES = VisibleDirectives(
     parse_directives,

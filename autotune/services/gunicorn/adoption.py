@@ -11,7 +11,7 @@ from functools import lru_cache, partial
 from posixpath import join
 
 from autotune.services import app_server, command_line, unit_environment, unit_files
-from autotune.services.adoption import RunningHost, RunningService
+from autotune.services.adoption import RunningHost, RunningService, is_loopback
 from autotune.services.app_server import ServerCandidate
 from autotune.services.config_files import Config, Directive, FileTree, Word
 from autotune.services.directives import (
@@ -32,6 +32,7 @@ _PROGRAM_NAMES = (
     "gunicorn3",
     "gunicorn-3",
     *(f"gunicorn-3.{minor}" for minor in range(6, 20)),
+    "gunicorn.app.wsgiapp",  # the module that the program runs
 )
 # gunicorn reads this file in the working directory, unless the command names another file
 _DEFAULT_CONFIG_FILE = "gunicorn.conf.py"
@@ -130,6 +131,7 @@ _parse_options = partial(
     long_options=_VALUE_OPTIONS | {name for name in _FLAG_OPTIONS if name.startswith("--")},
 )
 _PROGRAM_PATTERN = re.compile(r"\bgunicorn3?\b")
+_VARIABLE_PATTERN = re.compile(r"\$\{?(\w+)\}?")
 _DEFAULT_PORT = "8000"
 # Python names through which code may assign any variable.
 _OPAQUE_NAMES = frozenset(
@@ -198,9 +200,17 @@ def _find_listen_address(file_tree: FileTree, config: Config, unit: str) -> str:
     """Return the TCP port or Unix socket. A systemd socket unit overrides gunicorn's own
     setting.
     """
+    environment = unit_environment.read_environment(file_tree, unit)
+    bound = [
+        _VARIABLE_PATTERN.sub(lambda name: environment.get_value(name[1]) or name[0], word)
+        for placed in config.find_all("--bind")
+        for word in placed.words[:1]
+    ]
+    # An address that other hosts can reach takes precedence.
     bind_address = (
-        config.find_last_word("--bind")
+        min(reversed(bound), key=is_loopback, default="")
         or _find_configured_value(file_tree, config, unit, "bind")
+        or environment.get_value("PORT")  # then gunicorn listens on all addresses
         or f"127.0.0.1:{_DEFAULT_PORT}"
     )
     return app_server.parse_address(
@@ -276,7 +286,11 @@ def _find_config_path(file_tree: FileTree, config: Config, unit: str) -> str:
 
 
 def _explain_unread_config(file_tree: FileTree, config: Config, unit: str) -> str:
-    """Return why the values in a configuration file may be unknown; empty if they are known."""
+    """Return why the values in the environment or in a configuration file may be unknown; empty if
+    they are known.
+    """
+    if unread_files := unit_environment.read_environment(file_tree, unit).unread_files:
+        return f"{unread_files[0]} may set it, but was not read"
     path = _find_config_path(file_tree, config, unit)
     file_content = file_tree.files.get(file_tree.resolve(path))
     if file_content is None:
@@ -331,6 +345,8 @@ def _find_configured_value(
             setting_name, assigned_values.get("*") if setting_name in PARAMETER_NAMES else None
         ):
             evaluated_value = _evaluate_expression(assigned_node, processors)
+            if setting_name in PARAMETER_NAMES and is_uint(str(evaluated_value)):
+                evaluated_value = int(evaluated_value)  # gunicorn accepts numbers as text
             return (
                 evaluated_value
                 if isinstance(evaluated_value, str) or abs(evaluated_value) < MAX_NUMBER
@@ -395,11 +411,17 @@ def _collect_assignments(statements: Iterable[ast.stmt]) -> dict[str, ast.expr |
 
 
 def _list_stored_names(statement: ast.stmt) -> dict[str, ast.expr | ast.stmt]:
-    return {
-        node.id: statement
-        for node in ast.walk(statement)
-        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
-    }
+    """Return the names that a statement assigns, deletes or binds in a pattern."""
+    names: list[str | None] = []
+    for node in ast.walk(statement):
+        match node:
+            case ast.Name(id=name, ctx=ast.Store() | ast.Del()):
+                names.append(name)
+            case ast.MatchAs(name=name) | ast.MatchStar(name=name) | ast.MatchMapping(rest=name):
+                names.append(name)
+            case ast.ExceptHandler(name=name):
+                names.append(name)
+    return {name: statement for name in names if name}
 
 
 def _may_set_any_name(statement: ast.stmt) -> bool:

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from posixpath import join
 
 from autotune.services import unit_environment, unit_files
 from autotune.services.adoption import Adoption, RunningHost, RunningService, with_http_port
 from autotune.services.base import Value
-from autotune.services.config_files import Config, FileTree, merge_configs, read_config
+from autotune.services.config_files import (
+    Config,
+    FileTree,
+    PlacedDirective,
+    merge_configs,
+    read_config,
+)
 from autotune.services.directives import (
     FLAG,
     MILLISECONDS,
@@ -26,12 +33,17 @@ from autotune.services.visible_directives import VisibleDirectives
 
 UNIT_NAME, CONFIG_DIRECTORY = "haproxy.service", "/etc/haproxy"
 MAIN_FILE = f"{CONFIG_DIRECTORY}/haproxy.cfg"
-_VARIABLE_PATTERN = re.compile(r"\$\{?(\w+)\}?")  # matches references without a default value
+# A reference to a variable, with an optional default value: `$PORT`, `${PORT}` and `${PORT-8080}`.
+_VARIABLE_PATTERN = re.compile(r"\$(?:\{(?P<braced>\w+)(?:-(?P<default>[^}]*))?\}|(?P<plain>\w+))")
+_DATAGRAM_PATTERN = re.compile(r"(?:quic|udp)[46]?@")  # addresses without TCP
+_PORT_RANGE_PATTERN = re.compile(r"(:[0-9]+)-[0-9]+$")
 PROXY_SECTIONS = ("defaults", "frontend", "backend", "listen")
+_SERVER_NAMES = ("server", "server-template")
+_SERVER_OPTIONS = ("maxconn", "pool-max-conn", "pool-purge-delay")
 # Starts of lines that make a parameter ineffective, each with its effect on the parameter. Only old
 # versions have `forceclose` and `http-tunnel`.
 _OVERRIDES = {
-    "maxconn": {"ulimit-n": "limits"},
+    "maxconn": {"ulimit-n": "limits", "fd-hard-limit": "limits"},
     "http_server_close": {
         "no option http-server-close": "disables",
         "option httpclose": "replaces",
@@ -116,7 +128,10 @@ def _read_host_config(file_tree: FileTree) -> Config:
     only ``.cfg`` files are read.
     """
     command_words = unit_environment.expand_command(file_tree, UNIT_NAME)
-    named_files = unit_environment.find_option_values(command_words, "-f") or [MAIN_FILE]
+    listed_files = command_words[command_words.index("--") + 1 :] if "--" in command_words else ()
+    named_files = [*unit_environment.find_option_values(command_words, "-f"), *listed_files]
+    directory = ["", *unit_environment.find_option_values(command_words, "-C")][-1]
+    named_files = [join(directory, path) for path in named_files] or [MAIN_FILE]
     config_paths = (
         path
         for config_location in named_files
@@ -150,12 +165,59 @@ def _list_http_addresses(
         if line.directive.blocks in forwarding_blocks and line.words
     ]
     http_bind_lines = [line for line in bind_lines if modes.get(line.directive.blocks) == "http"]
-    for line in http_bind_lines or bind_lines:
-        for address in line.words[0].strip('"').split(","):
-            yield (
-                _VARIABLE_PATTERN.sub(lambda match: variables.get(match[1], match[0]), address),
-                "ssl" in line.words,
-            )
+    site_lines = _select_site_lines(config, http_bind_lines or bind_lines)
+    for line in site_lines:
+        for address in line.words[0].strip("\"'").split(","):
+            if not _DATAGRAM_PATTERN.match(address):
+                # The first port of a range represents the range.
+                expanded_address = _expand_variables(address, variables)
+                yield _PORT_RANGE_PATTERN.sub(r"\1", expanded_address), "ssl" in line.words
+
+
+def _expand_variables(text: str, variables: Mapping[str, str]) -> str:
+    """Return the text with its variables replaced. An unknown variable without a default value is not
+    changed.
+    """
+
+    def look_up(match: re.Match[str]) -> str:
+        default = match[0] if match["default"] is None else match["default"]
+        return variables.get(match["braced"] or match["plain"]) or default
+
+    return _VARIABLE_PATTERN.sub(look_up, text)
+
+
+def _select_site_lines(config: Config, bind_lines: list[PlacedDirective]) -> list[PlacedDirective]:
+    """Return the `bind` lines on which visitors get the site. Lines for the PROXY protocol and lines that
+    only redirect to HTTPS are omitted if other lines remain.
+    """
+    redirecting_blocks = {
+        line.directive.blocks for line in config.directives if _redirects_to_tls(config, line)
+    }
+    direct_lines = [line for line in bind_lines if "accept-proxy" not in line.words] or bind_lines
+    return [
+        line
+        for line in direct_lines
+        if "ssl" in line.words or line.directive.blocks not in redirecting_blocks
+    ] or direct_lines
+
+
+def _redirects_to_tls(config: Config, line: PlacedDirective) -> bool:
+    """True if a line redirects all plain requests to HTTPS. A condition may test TLS itself or the paths
+    of certificate requests.
+    """
+    words = [line.name, *line.words]
+    if words[:2] == ["http-request", "redirect"]:
+        words = words[1:]
+    if words[:3] != ["redirect", "scheme", "https"]:
+        return False
+    condition_start = next((i for i, word in enumerate(words) if word in ("if", "unless")), None)
+    condition = " ".join(words[condition_start:]) if condition_start is not None else ""
+    acl_texts = {
+        acl.words[0]: " ".join(acl.words[1:]) for acl in config.find_all("acl") if acl.words
+    }
+    for word in re.findall(r"[\w.-]+", condition):
+        condition += f" {acl_texts.get(word, '')}"
+    return not condition or "ssl_fc" in condition or "acme-challenge" in condition
 
 
 def _map_modes(config: Config) -> dict[tuple[tuple[str, ...], ...], str]:
@@ -240,7 +302,21 @@ def _explain_override(service: RunningService, parameter_name: str) -> str:
             for line in service.config.directives
         )
     ]
-    return next(iter(reasons), _explain_lower_limit(service) if parameter_name == "maxconn" else "")
+    if parameter_name == "maxconn":
+        return next(iter(reasons), _explain_lower_limit(service))
+    return next(iter(reasons), _explain_other_servers(service.config, parameter_name))
+
+
+def _explain_other_servers(config: Config, parameter_name: str) -> str:
+    """Return why an option of servers has several values, or an empty string: some `server` lines set
+    the option, and other servers have its default.
+    """
+    option = {"server_maxconn": "maxconn"}.get(parameter_name, parameter_name.replace("_", "-"))
+    servers = [line for name in _SERVER_NAMES for line in config.find_all(name)]
+    has_option = [option in line.words for line in servers]
+    is_default_set = any(option in line.words for line in config.find_all("default-server"))
+    is_mixed = option in _SERVER_OPTIONS and any(has_option) and not all(has_option)
+    return f"only some servers set `{option}`" if is_mixed and not is_default_set else ""
 
 
 def _explain_lower_limit(service: RunningService) -> str:
@@ -251,7 +327,7 @@ def _explain_lower_limit(service: RunningService) -> str:
     limits = [
         (line.block, int(limit_match[0]))
         for line in service.config.find_all("maxconn")
-        if (limit_match := re.match(r"[0-9]{1,9}\b", " ".join(line.words)))
+        if (limit_match := re.match(r"[0-9]{1,9}\b", " ".join(line.words).lstrip("\"'")))
     ]
     return next(
         (
@@ -286,7 +362,6 @@ def _list_timeouts(config: Config) -> Iterator[tuple[str, str, str, Notation, Va
         )
 
 
-_SERVER_OPTIONS = ("maxconn", "pool-max-conn", "pool-purge-delay")
 VISIBLE_DIRECTIVES = VisibleDirectives(
     syntax.parse_directives,
     frozenset(

@@ -27,7 +27,11 @@ from autotune.services.directives import (
 )
 from autotune.services.mariadb import syntax
 from autotune.services.mariadb.parameters import PARAMETERS
-from autotune.services.unit_environment import expand_command
+from autotune.services.unit_environment import (
+    expand_command,
+    find_option_values,
+    read_environment,
+)
 from autotune.services.unit_files import list_unit_paths
 from autotune.services.visible_directives import VisibleDirectives
 from autotune.strict_parsing import is_uint
@@ -57,6 +61,7 @@ _FILE_OPTIONS = (
     "--defaults-group-suffix",
     "--no-defaults",
 )
+_FILE_VARIABLES = ("MYSQL_HOME", "MYSQL_GROUP_SUFFIX")  # select files or groups, too
 # Maps each parameter to the parameters from which the server computes its default.
 _COMPUTED_FROM = {
     "back_log": ("max_connections",),
@@ -92,11 +97,17 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
     if unsupported_options := [name for name in _FILE_OPTIONS if name in command_options]:
         yield f"MariaDB is not tuned: the command of {layout.unit} sets `{unsupported_options[0]}`"
         return
-    config = read_host_config(host.tree, layout.main_file)
+    environment = read_environment(host.tree, layout.unit)
+    variable_name = next(filter(environment.get_value, _FILE_VARIABLES), "")
+    reason = f"the environment of {layout.unit} sets `{variable_name}`"
+    config = replace(
+        read_host_config(host.tree, layout.main_file),
+        uncertain={"*": reason} if variable_name else {},
+    )
     if missing_reason := config.explain_missing_main():
         yield f"MariaDB is not tuned: {missing_reason}"
         return
-    port = command_options.get("--port", "")
+    port = ["", *find_option_values(command_words, "--port", "-P")][-1]
     yield RunningService(
         host=host,
         key="mariadb",
@@ -104,7 +115,7 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
         tier_kind="db",
         unit=layout.unit_unless_debian,
         port=int(port) if is_uint(port) else config.find_last_number("port", 3306),
-        listen_address=command_options.get("--socket")
+        listen_address=["", *find_option_values(command_words, "--socket", "-S")][-1]
         or config.find_last_word("socket", "/run/mysqld/mysqld.sock"),
     )
 

@@ -25,7 +25,8 @@ def parse_directives(file_text: str) -> tuple[Directive, ...]:
     enclosing_blocks: tuple[tuple[str, ...], ...] = ()
     for line in tokenize(file_text, _LINE_PATTERN, "not a valid option line"):
         if line["group"] is not None:
-            enclosing_blocks = ((line["group"].strip(),),)
+            # MariaDB ignores blanks after a group's name, but not before it.
+            enclosing_blocks = ((line["group"].rstrip(),),)
             header_word = Word(f"[{enclosing_blocks[0][0]}]", line.start("group") - 1)
             directives.append(Directive(header_word, (), enclosing_blocks))
         elif line["include"]:

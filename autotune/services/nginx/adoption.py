@@ -77,7 +77,7 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
         return
     command = unit_environment.expand_command(host.tree, UNIT_NAME)
     main_file = [MAIN_FILE, *unit_environment.find_option_values(command, "-c")][-1]
-    if "-p" in command or not main_file.startswith("/"):
+    if unit_environment.find_option_values(command, "-p") or not main_file.startswith("/"):
         yield f"nginx is not tuned: the command of {UNIT_NAME} sets -p, or a relative path with -c"
         return
     config = read_host_config(host.tree, main_file)
@@ -109,7 +109,8 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
         else _list_fastcgi_keepalive(config)
     )
     # The command's option `-g` contains directives.
-    expanded_command = unit_environment.expand_command(service.host.tree, UNIT_NAME)
+    command = " ".join(unit_environment.expand_command(service.host.tree, UNIT_NAME))
+    command_words = re.split(r"[\s;{}\"']+", command)
     command_reason = f"the command of {UNIT_NAME} sets it"
     for tunable in chain(
         _list_plain_tunables(service),
@@ -122,7 +123,7 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
             scoped_tunable = scopes.limit_to_port(tunable, config, service.port)
         yield (
             replace(scoped_tunable, skip_reason=command_reason)
-            if tunable.directive in expanded_command
+            if tunable.directive in command_words
             else scoped_tunable
         )
 
@@ -275,9 +276,12 @@ def _build_log_tunable(config: Config) -> Tunable:
 
     log_lines = [placed for placed in config.find_all("access_log") if placed.words]
     # nginx rejects a log file that is buffered in one place but not in another.
-    excluded_paths = {placed.words[0] for placed in log_lines if not is_plain(*placed.words)}
+    paths = [placed.words[0].strip("\"'") for placed in log_lines]
+    excluded_paths = {
+        path for path, p in zip(paths, log_lines, strict=True) if not is_plain(path, *p.words[1:])
+    }
     plain_log_lines = [
-        p for p in log_lines if is_plain(*p.words) and p.words[0] not in excluded_paths
+        p for path, p in zip(paths, log_lines, strict=True) if path not in excluded_paths
     ]
     insertion = DirectiveInsertion(
         DEFAULT_LOG_BUFFER,
@@ -429,9 +433,25 @@ def _list_pass_targets(config: Config, directives: str) -> list[str]:
     ``directives``.
     """
     pass_lines = [placed for placed in config.directives if re.fullmatch(directives, placed.name)]
-    target_words = [(placed.words or ("",))[0] for placed in pass_lines]
+    written_words = [(placed.words or ("",))[0] for placed in pass_lines]
+    target_words = [value for word in written_words for value in _list_values(config, word)]
     url_addresses = [word.partition("://")[2] or word for word in target_words]
     return [url if url.startswith("unix:") else url.partition("/")[0] for url in url_addresses]
+
+
+def _list_values(config: Config, word: str) -> list[str]:
+    """Return the word itself or, for a variable, the values that `set` and `map` give to it."""
+    if not word.startswith("$"):
+        return [word]
+    set_values = [
+        p.words[1] for p in config.find_all("set") if p.words[:1] == (word,) and p.words[1:]
+    ]
+    map_values = [
+        placed.words[0]
+        for placed in config.directives
+        if placed.block == "map" and placed.directive.blocks[-1][2:] == (word,) and placed.words
+    ]
+    return [value.strip("\"'") for value in (*set_values, *map_values)] or [word]
 
 
 def _map_upstreams(config: Config) -> Mapping[str, list[PlacedDirective]]:

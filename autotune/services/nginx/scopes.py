@@ -4,6 +4,7 @@ servers.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
@@ -30,7 +31,7 @@ class Server:
             if placed_directive.name == "listen"
             and placed_directive.words
             and "quic" not in placed_directive.words
-            and not placed_directive.words[0].startswith("unix:")
+            and not placed_directive.words[0].strip("\"'").startswith("unix:")
         )
 
     @property
@@ -41,12 +42,63 @@ class Server:
         is_proxy = any("_pass" in name for name in directive_names)
         return "stub_status" in directive_names and not serves_files and not is_proxy
 
+    @property
+    def only_redirects(self) -> bool:
+        """True if the server sends every visitor to HTTPS.
+
+        In `server`, an unconditional `return` ends each request, so the server has no site. A redirect
+        under a condition, such as a header of a proxy, does not count without it.
+        """
+        if any("_pass" in placed.name for placed in self.directives):
+            return False
+        redirects = [placed for placed in self.directives if _leads_to_https(placed)]
+        ends_requests = any(p.name == "return" and p.block == "server" for p in self.directives)
+        return any(ends_requests or _covers_requests(placed) for placed in redirects)
+
+    @property
+    def site_listens(self) -> tuple[PlacedDirective, ...]:
+        """Return the `listen` lines on which visitors get the site. Lines for the PROXY protocol and
+        lines that only redirect to TLS are omitted if other lines remain.
+        """
+        listens = [p for p in self.listens if "proxy_protocol" not in p.words]
+        encrypted = [placed for placed in listens if "ssl" in placed.words]
+        redirects_plain = any(
+            _leads_to_https(p) and _PLAIN_CONDITION_PATTERN.search(" ".join(p.directive.blocks[-1]))
+            for p in self.directives
+            if p.block == "if"
+        )
+        return tuple((encrypted if redirects_plain else []) or listens or self.listens)
+
     def has_port(self, port: int) -> bool:
         """True if the server listens on a TCP port. A server without `listen` uses port 80."""
         addresses = [normalize_address(placed.words[0]) for placed in self.listens]
         has_listen = any(placed.name == "listen" for placed in self.directives)
         ports = [address.rpartition(":")[2] for address in addresses]
-        return str(port) in (ports if has_listen else ["80"])
+        return any(_includes_port(text, port) for text in (ports if has_listen else ["80"]))
+
+
+_PLAIN_CONDITION_PATTERN = re.compile(r"\$scheme\b|\$https\b")
+_EVERY_PATH_PATTERN = re.compile(r"\^?/?\(?(\.\*)?\)?\$?")
+_PORT_PATTERN = re.compile(r"[0-9]+(-[0-9]+)?")
+
+
+def _leads_to_https(placed_directive: PlacedDirective) -> bool:
+    """True if a directive redirects to HTTPS."""
+    target_words = [word.strip("\"'") for word in placed_directive.words[-2:]]
+    is_redirect = placed_directive.name in ("return", "rewrite")
+    return is_redirect and any(word.startswith("https://") for word in target_words)
+
+
+def _covers_requests(redirect: PlacedDirective) -> bool:
+    """True if a redirect applies to every request, except for requests in other locations."""
+    if redirect.name == "rewrite" and not _EVERY_PATH_PATTERN.fullmatch(redirect.words[0]):
+        return False
+    return redirect.block == "server" or redirect.directive.blocks[-1] == ("location", "/")
+
+
+def _includes_port(text: str, port: int) -> bool:
+    first, _, last = text.partition("-")
+    return is_uint(first) and is_uint(last or first) and int(first) <= port <= int(last or first)
 
 
 def select_http_directives(config: Config) -> Config:
@@ -80,20 +132,25 @@ def _is_in_server(placed_directive: PlacedDirective, depth: int) -> bool:
 def list_addresses(config: Config) -> Iterator[tuple[str, bool]]:
     """Yield the address of each site, and whether the address uses TLS. Default servers come first."""
     server_blocks = list_servers(config)
-    sites = [server for server in server_blocks if not server.only_reports_status] or server_blocks
+    own_servers = [server for server in server_blocks if not server.only_reports_status]
+    main_servers = [server for server in own_servers if not server.only_redirects]
+    sites = main_servers or own_servers or [*server_blocks]
     if any(not any(p.name == "listen" for p in server.directives) for server in sites):
         yield "*:80", False  # nginx's default if root starts nginx
-    listen_word_lists = [placed.words for server in sites for placed in server.listens]
+    listen_word_lists = [placed.words for server in sites for placed in server.site_listens]
     for listen_words in sorted(
         listen_word_lists, key=lambda listen_words: "default_server" not in listen_words
     ):
-        yield normalize_address(listen_words[0]), "ssl" in listen_words
+        # The first port of a range represents the range.
+        yield re.sub(r"-[0-9]+$", "", normalize_address(listen_words[0])), "ssl" in listen_words
 
 
 def normalize_address(written_address: str) -> str:
     """Return an address in canonical form: `80`, `*:80` and `0.0.0.0:80` are equal."""
+    written_address = written_address.strip("\"'")
     host, colon, port = written_address.rpartition(":")
-    if written_address.endswith("]") or (not colon and not written_address.isdigit()):
+    is_port = bool(colon) or _PORT_PATTERN.fullmatch(written_address)
+    if written_address.endswith("]") or not is_port:
         return f"{written_address}:80"
     return f"{'*' if host in ('', '0.0.0.0') else host}:{port}"  # noqa: S104  # only compared, never bound
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from posixpath import basename
+from collections.abc import Container, Iterable, Iterator
+from posixpath import basename, join
 
 from autotune.services import app_server, command_line, unit_environment, unit_files
 from autotune.services.adoption import RunningHost, RunningService
@@ -21,6 +21,8 @@ from autotune.services.visible_directives import VisibleDirectives
 
 # Fedora and SUSE append the version to the program's name.
 _PROGRAM_PATTERN = re.compile(r"node(js)?(-?[0-9]+)?|npm|yarn|pnpm")
+# Programs that start the program in their arguments.
+_WRAPPERS = ("env", "nice", "ionice", "chrt", "taskset", "numactl", "setpriv", "dumb-init", "tini")
 _SHELL_WORD_PATTERN = re.compile(r"(?<![\w.-])(?:node(?:js)?|npm|yarn|pnpm)(?![\w.-])")
 # Variables for the number of workers. autotune assumes that an application reads those variables that
 # its unit sets.
@@ -46,12 +48,14 @@ def _list_candidates(host: RunningHost) -> Iterator[ServerCandidate | str]:
     for unit in units:
         if command_line.starts_shell(_list_command_words(host, unit), _SHELL_WORD_PATTERN):
             yield f"{unit}: {command_line.SHELL_REASON}"
+    node_ports = {
+        listener.port for listener in host.listeners if listener.program in Nodejs.programs["node"]
+    }
+    yield from _list_package_programs(host, units, environments_by_unit) if node_ports else ()
     port_by_unit = {
         unit: environment.get_number("PORT") for unit, environment in environments_by_unit.items()
     }
-    unassigned_ports = {
-        listener.port for listener in host.listeners if listener.program in Nodejs.programs["node"]
-    } - {*port_by_unit.values()}
+    unassigned_ports = node_ports - {*port_by_unit.values()}
     for unit, environment in environments_by_unit.items():
         candidate_port = port_by_unit[unit]
         if (
@@ -68,19 +72,29 @@ def _list_candidates(host: RunningHost) -> Iterator[ServerCandidate | str]:
 
 
 def _find_node_environment(host: RunningHost, unit: str) -> UnitEnvironment | None:
-    """Return the environment of a unit that starts Node.js or one of its package managers."""
+    """Return the environment of a unit that starts Node.js or one of its package managers, directly or
+    through programs such as `nice`.
+    """
     programs = [basename(word) for word in _list_command_words(host, unit) if "=" not in word]
-    first_program = next((program for program in programs if program != "env"), "")
-    return (
-        unit_environment.read_environment(host.tree, unit)
-        if _PROGRAM_PATTERN.fullmatch(first_program)
-        else None
-    )
+    is_wrapped = programs[:1] and programs[0] in _WRAPPERS
+    is_node = any(map(_PROGRAM_PATTERN.fullmatch, programs if is_wrapped else programs[:1]))
+    return unit_environment.read_environment(host.tree, unit) if is_node else None
+
+
+def _list_package_programs(
+    host: RunningHost, units: Iterable[str], known_units: Container[str]
+) -> Iterator[str]:
+    """Yield the reason why a unit is not tuned that runs a program of an installed package."""
+    for unit in units:
+        program = next(iter(_list_command_words(host, unit)), "")
+        if "/node_modules/" in program and unit not in known_units:
+            yield f"{unit}: not tuned, because {basename(program)} starts Node.js"
 
 
 def _list_command_words(host: RunningHost, unit: str) -> list[str]:
     exec_start = unit_files.find_exec_start(host.tree, unit)
-    return [word.text.lstrip("-@:+!") for word in exec_start[1].arguments] if exec_start else []
+    words = map(command_line.unquote_word, exec_start[1].arguments) if exec_start else ()
+    return [word.text.lstrip("-@:+!") for word in words]
 
 
 def tune_parameters(service: RunningService, accepts_value: ValueCheck) -> AdoptionResult:
@@ -88,9 +102,8 @@ def tune_parameters(service: RunningService, accepts_value: ValueCheck) -> Adopt
     overrides them.
     """
     environment = unit_environment.read_environment(service.host.tree, service.unit)
-    command_words = [
-        word.replace("_", "-") for word in _list_command_words(service.host, service.unit)
-    ]
+    written_words = _list_command_words(service.host, service.unit)
+    command_words = [word.replace("_", "-") for word in written_words]
     location_by_parameter: dict[str, ParameterLocation] = {
         "uv_threadpool_size": EnvironmentSetting("uv_threadpool_size", POOL_VARIABLE, 4)
     }
@@ -105,9 +118,30 @@ def tune_parameters(service: RunningService, accepts_value: ValueCheck) -> Adopt
     location_by_parameter["workers"] = _UNKNOWN_WORKERS_REASON
     for variable in filter(environment.get_value, reversed(_WORKER_VARIABLES)):
         location_by_parameter["workers"] = EnvironmentSetting("workers", variable, None)
+    if any(word.startswith("env-file") for word in written_words):
+        reason = "the file that its command names with `--env-file` may set it"
+        location_by_parameter = dict.fromkeys(location_by_parameter, reason)
+    location_by_parameter |= _list_script_settings(service.host, service.unit, written_words)
     return app_server.tune_parameters(
         service.config, environment, location_by_parameter, accepts_value
     )
+
+
+def _list_script_settings(
+    host: RunningHost, unit: str, command_words: Iterable[str]
+) -> dict[str, str]:
+    """Return the parameters that a script in package.json may set, each with the reason."""
+    if not {"npm", "yarn", "pnpm"} & {*map(basename, command_words)}:
+        return {}
+    directory = unit_files.find_option(host.tree, unit, "WorkingDirectory").lstrip("-") or "/"
+    path = join(directory, "package.json")
+    text = host.tree.read_text_or_empty(path).replace("_", "-")
+    names = {"uv_threadpool_size": POOL_VARIABLE, **OPTIONS_BY_PARAMETER}
+    return {
+        parameter: f"{path} sets `{name}`: move it to the unit to tune it"
+        for parameter, name in names.items()
+        if name.replace("_", "-") in text
+    }
 
 
 VISIBLE_DIRECTIVES = VisibleDirectives(

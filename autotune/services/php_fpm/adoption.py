@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from posixpath import join
 
 from autotune.services import unit_environment, unit_files
 from autotune.services.adoption import (
@@ -13,7 +14,14 @@ from autotune.services.adoption import (
     RunningHost,
     RunningService,
 )
-from autotune.services.config_files import Config, FileTree, parse_include, read_config
+from autotune.services.config_files import (
+    Config,
+    Directive,
+    FileTree,
+    PlacedDirective,
+    parse_include,
+    read_config,
+)
 from autotune.services.directives import (
     NUMBER,
     QUOTED_WORD,
@@ -39,6 +47,7 @@ LAYOUTS = DistributionLayouts(
         ),
     )
 )
+_PREFIX = "/usr"  # in every distribution's build
 NON_DYNAMIC_MODES = ("static", "ondemand")
 
 
@@ -46,11 +55,37 @@ def read_host_config(file_tree: FileTree, main_file: str) -> Config:
     """Return the directives of each pool. The last occurrence of a directive in any file takes
     effect.
     """
-    config = read_config(file_tree, main_file, syntax.parse_directives, parse_include)
+    config = read_config(file_tree, main_file, syntax.parse_directives, _parse_include)
+    # PHP-FPM ignores the case of a pool's name.
     last_directives = {
-        (placed.directive.blocks, placed.name): placed for placed in config.directives
+        (placed.block.lower(), placed.name): placed for placed in _assign_pools(config.directives)
     }
     return replace(config, directives=tuple(last_directives.values()))
+
+
+def _parse_include(directive: Directive) -> str | None:
+    """Return the pattern in an include, which is relative to the directory that PHP was built for."""
+    pattern = parse_include(directive)
+    return pattern and join(_PREFIX, pattern)
+
+
+def _assign_pools(directives: Iterable[PlacedDirective]) -> Iterator[PlacedDirective]:
+    """Yield the directives with the pool to which each one belongs. After an include, that is the last
+    pool in the included files, up to the next section.
+    """
+    include_sections: dict[str, tuple[tuple[str, ...], ...]] = {}  # by the file of the include
+    selected: dict[tuple[str, tuple[tuple[str, ...], ...]], tuple[tuple[str, ...], ...]] = {}
+    previous: PlacedDirective | None = None
+    for placed in directives:
+        path, blocks = placed.path, placed.directive.blocks
+        if previous and previous.path != path and include_sections.get(path) == blocks:
+            selected[path, blocks] = previous.directive.blocks
+        include_sections.pop(path, None)
+        if placed.name == "include":
+            include_sections[path] = blocks
+        pool = selected.get((path, blocks), blocks[-1:])
+        previous = replace(placed, directive=replace(placed.directive, blocks=pool))
+        yield previous
 
 
 def find_services(host: RunningHost) -> Iterator[RunningService | str]:
@@ -94,7 +129,14 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
         (placed.words[0] for placed in config.find_all("pm") if placed.words), ""
     )
     yield Tunable("pm", "pm", QUOTED_WORD)
-    yield Tunable("max_children", "pm.max_children", NUMBER)
+    process_limit = config.find_last_number("process.max", 0)
+    limit_reason = f"`process.max = {process_limit}` limits all pools together"
+    yield Tunable(
+        "max_children",
+        "pm.max_children",
+        NUMBER,
+        skip_reason=limit_reason if process_limit else "",
+    )
     value_ends = find_value_end(config, "pm.max_children")
     for parameter_name, directive, notation, default_value, insertion_positions in (
         ("process_idle_timeout", "pm.process_idle_timeout", SECONDS_WITH_SUFFIX, 10, value_ends),

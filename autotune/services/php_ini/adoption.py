@@ -17,6 +17,7 @@ from autotune.services.adoption import Adoption, RunningHost, RunningService
 from autotune.services.base import Parameter, Value
 from autotune.services.config_files import Config, Directive, FileTree, Word, read_config
 from autotune.services.directives import Notation, Tunable, append_line
+from autotune.services.nginx import adoption as nginx
 from autotune.services.php_fpm import adoption as fpm
 from autotune.services.php_fpm.syntax import parse_directives
 from autotune.services.php_ini.parameters import (
@@ -29,8 +30,11 @@ from autotune.services.php_ini.service import FILE_NAME, PhpIni, parse_value
 from autotune.services.visible_directives import VisibleDirectives
 
 _UNIT_PATTERN = re.compile(r"php([0-9.]+)-fpm\.service")
+_FIRST_BUILT_IN_VERSION = (8, 5)  # OPcache is part of PHP itself (release notes)
+_INTERFACE_FILES = {"fpm": "php-fpm-fcgi.ini", "apache2": "php-apache2handler.ini"}
 _VERSION_PATTERN = re.compile(r"/etc/php/([0-9]+)\.([0-9]+)/")
 _MODULE_FILES_PATTERN = "/etc/apache2/mods-enabled/php[0-9]*.load"
+_NGINX_REASON = "nginx sets it with `fastcgi_param`: move it to php.ini to tune it"
 _POOL_SETTING_PATTERN = re.compile(r"php_(?:admin_)?(?:value|flag)\[([^\]]+)\]")
 
 
@@ -100,17 +104,27 @@ def _list_overrides(host: RunningHost, unit: str) -> dict[str, str]:
     if not unit:
         return {}
     command_words = unit_environment.expand_command(host.tree, unit)
-    if {"-c", "--php-ini", "-n", "--no-php-ini"} & {*command_words}:
+    if {"-n", "--no-php-ini"} & {*command_words} or unit_environment.find_option_values(
+        command_words, "-c", "--php-ini"
+    ):
         return {"*": f"the command of {unit} selects another php.ini"}
     environment = unit_environment.read_environment(host.tree, unit)
     if variable_name := next(filter(environment.get_value, ("PHP_INI_SCAN_DIR", "PHPRC")), ""):
         return {"*": f"the environment of {unit} sets `{variable_name}`"}
     defined_options = unit_environment.find_option_values(command_words, "-d", "--define")
-    defined_options += [
-        word[2:] for word in command_words if word.startswith("-d") and len(word) > 2
-    ]
-    option_names = (word.removeprefix("--define=").partition("=")[0] for word in defined_options)
-    return dict.fromkeys(option_names, f"the command of {unit} sets it")
+    option_names = (word.partition("=")[0] for word in defined_options)
+    return dict.fromkeys(_list_nginx_settings(host), _NGINX_REASON) | dict.fromkeys(
+        option_names, f"the command of {unit} sets it"
+    )
+
+
+def _list_nginx_settings(host: RunningHost) -> Iterator[str]:
+    """Yield the names of the settings that nginx hands over to PHP-FPM with each request."""
+    configs = [s.config for s in nginx.find_services(host) if not isinstance(s, str)]
+    for placed in (line for config in configs for line in config.find_all("fastcgi_param")):
+        if placed.words[:1] in (("PHP_VALUE",), ("PHP_ADMIN_VALUE",)):
+            for line in re.split(r"\\n|\n", " ".join(placed.words[1:]).strip("\"'")):
+                yield line.partition("=")[0].strip()
 
 
 def _read_host_config(file_tree: FileTree, path: str) -> Config:
@@ -140,7 +154,8 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
         for placed_directive in service.config.directives
         if (setting_match := _POOL_SETTING_PATTERN.match(placed_directive.name))
     }
-    is_loaded = "opcache" in file_values.get("zend_extension", "")
+    is_built_in = _find_version(own_file) >= _FIRST_BUILT_IN_VERSION
+    is_loaded = is_built_in or "opcache" in file_values.get("zend_extension", "")
     unloaded_prefixes = () if is_loaded else ("opcache.",)
     for parameter in PARAMETERS:
         name, notation = get_directive_name(parameter), _select_notation(parameter)
@@ -194,7 +209,11 @@ def _read_other_files(file_tree: FileTree, own_file: str) -> tuple[Mapping[str, 
     """
     values_by_name: dict[str, str] = {}
     build_directory = own_file.partition("/conf.d/")[0]
-    patterns = (f"{build_directory}/php.ini", f"{build_directory}/conf.d/*.ini")
+    # If the file of this interface exists, PHP reads it in place of php.ini.
+    interface_file = f"{build_directory}/{_INTERFACE_FILES[basename(build_directory)]}"
+    main_file = f"{build_directory}/php.ini"
+    main_file = interface_file if file_tree.exists(interface_file) else main_file
+    patterns = (main_file, f"{build_directory}/conf.d/*.ini")
     missing_reasons = {
         link: file_tree.explain_missing(link)
         for pattern in patterns

@@ -36,7 +36,12 @@ _BOOLEAN_WORDS = {
     **dict.fromkeys(("1", "on", "yes", "true"), True),
     **dict.fromkeys(("", "0", "off", "no", "false", "none"), False),
 }
-_JIT_MODES = {"": "off", "0": "off", "disable": "off", "1": "tracing", "on": "tracing"}
+# PHP documents the two numbers of four digits as equal to these names.
+_JIT_MODES = {
+    **dict.fromkeys(("", "0", "disable"), "off"),
+    **dict.fromkeys(("1", "on", "1254"), "tracing"),
+    "1205": "function",
+}
 # PHP only warns about invalid values, so the check compares the printed values with the new file.
 _VALIDATION_SCRIPT = r"""
 file=$1 conf=$2; shift 2

@@ -8,9 +8,23 @@ import re
 from collections.abc import Iterator
 from posixpath import dirname
 
-from autotune.services.adoption import Adoption, RunningHost, RunningService
+from autotune.services import unit_environment, unit_files
+from autotune.services.adoption import (
+    Adoption,
+    DistributionLayout,
+    RunningHost,
+    RunningService,
+)
 from autotune.services.base import Parameter, Value
-from autotune.services.config_files import Config, Directive, Word, read_config, tokenize
+from autotune.services.config_files import (
+    Config,
+    Directive,
+    FileTree,
+    PlacedDirective,
+    Word,
+    read_config,
+    tokenize,
+)
 from autotune.services.directives import Tunable, append_line
 from autotune.services.postgresql.parameters import PARAMETERS, build_unit_notation, unquote
 from autotune.services.postgresql.service import LAYOUTS, SOCKET_DIRECTORY, Postgresql
@@ -24,11 +38,25 @@ _LINE_PATTERN = re.compile(
 )
 _INCLUDE_PATTERNS = {"include": "{}", "include_if_exists": "{}", "include_dir": "{}/*.conf"}
 _ALTER_SYSTEM_REASON = "postgresql.auto.conf overrides it: run `ALTER SYSTEM RESET {}` to tune it"
-_COMMAND_REASON = "pg_ctl.conf overrides it: move it to postgresql.conf to tune it"
-# Parameters whose default has changed: the first version with the new default, and that default
+_COMMAND_REASON = "{} overrides it: move it to postgresql.conf to tune it"
+# Parameters whose default has changed: the first versions with each default, in descending order
 # (release notes).
-_CHANGED_DEFAULTS: dict[str, tuple[int, Value]] = {"effective_io_concurrency": (18, 16)}
-_COMMAND_OPTION_PATTERN = re.compile(r"(?:-c\s*|--)([A-Za-z][\w-]*)=")
+_CHANGED_DEFAULTS: dict[str, tuple[tuple[int, Value], ...]] = {
+    "effective_io_concurrency": ((18, 16), (0, 1)),
+    "checkpoint_completion_target": ((14, 0.9), (0, 0.5)),
+}
+_COMMAND_OPTION_PATTERN = re.compile(
+    r"""(?:-c\s*|--)(?P<name>[A-Za-z][\w-]*)=(?P<value>[^\s"']*)|"""
+    r"""(?<![\w-])-(?P<letter>[BFNSkp])\s*(?P<argument>[^\s"'-][^\s"']*)?"""
+)
+_SHORT_OPTIONS = {
+    "B": "shared_buffers",
+    "F": "fsync",
+    "N": "max_connections",
+    "S": "work_mem",
+    "k": "unix_socket_directories",
+    "p": "port",
+}
 
 
 def parse_directives(file_text: str) -> tuple[Directive, ...]:
@@ -59,6 +87,12 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
             if layout.version:  # Debian's unit that starts all clusters has no version
                 yield f"PostgreSQL ({layout.unit}) is not tuned: {layout.main_file} does not exist"
             continue
+        if moved_directory := _find_moved_directory(host.tree, layout):
+            yield (
+                f"PostgreSQL ({layout.unit}) is not tuned: its data directory is {moved_directory},"
+                f" not {dirname(layout.main_file)}"
+            )
+            continue
         config = read_config(
             host.tree,
             layout.main_file,
@@ -66,12 +100,14 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
             parse_include,
             relative_to_includer=True,
         )
-        port = _find_value(config, "port", str(Postgresql.port))
-        socket_directory = (
-            _find_value(config, "unix_socket_directories", SOCKET_DIRECTORY)
-            .partition(",")[0]
-            .strip()
+        # Options of the command override `ALTER SYSTEM`, which overrides the files.
+        overrides = {line.name: unquote(line.words[0]) for line in _read_auto_file(host, config)}
+        overrides |= {name: value for name, (value, _) in _read_options(host, config).items()}
+        port = overrides.get("port") or _find_value(config, "port", str(Postgresql.port))
+        socket_directories = overrides.get("unix_socket_directories") or _find_value(
+            config, "unix_socket_directories", SOCKET_DIRECTORY
         )
+        socket_directory = socket_directories.partition(",")[0].strip()
         if is_uint(port) and socket_directory.startswith("/"):
             yield RunningService(
                 host=host,
@@ -91,30 +127,66 @@ def _find_value(config: Config, directive_name: str, default: str) -> str:
     return unquote(config.find_last_word(directive_name, default))
 
 
+def _find_moved_directory(file_tree: FileTree, layout: DistributionLayout) -> str:
+    """Return the data directory that a unit's command or environment selects, if its files are not at
+    the distribution's place. Debian's units find their directories in other ways.
+    """
+    if layout.name:
+        return ""
+    command = unit_environment.expand_command(file_tree, layout.unit)
+    environment = unit_environment.read_environment(file_tree, layout.unit)
+    named_directories = unit_environment.find_option_values(command, "-D", "--pgdata")
+    directory = [environment.get_value("PGDATA"), *named_directories][-1]
+    usual_directory = file_tree.resolve(dirname(layout.main_file))
+    is_moved = directory and file_tree.resolve(directory) != usual_directory
+    return directory if is_moved else ""
+
+
+def _read_auto_file(host: RunningHost, config: Config) -> tuple[PlacedDirective, ...]:
+    """Return the assignments in the file of `ALTER SYSTEM`."""
+    data_directory = _find_value(config, "data_directory", dirname(config.main_file))
+    auto_file = f"{data_directory}/postgresql.auto.conf"
+    return read_config(host.tree, auto_file, parse_directives, parse_include).directives
+
+
+def _read_options(host: RunningHost, config: Config) -> dict[str, tuple[str, str]]:
+    """Return the parameters that the server's command line sets, by name: each with its value, and
+    where it is set.
+    """
+    directory = dirname(config.main_file)
+    start_options = host.tree.read_text_or_empty(f"{directory}/pg_ctl.conf")
+    texts = {
+        "pg_ctl.conf": "\n".join(
+            line for line in split_lines(start_options) if not line.lstrip().startswith("#")
+        )
+    }
+    if layout := LAYOUTS.match_instance(config.main_file):
+        command = unit_environment.expand_command(host.tree, layout.unit)
+        texts[f"the command of {layout.unit}"] = " ".join(command[1:])
+    return {
+        (match["name"] or _SHORT_OPTIONS[match["letter"]]).replace("-", "_").lower(): (
+            match["value"] or match["argument"] or "",
+            source,
+        )
+        for source, text in texts.items()
+        for match in _COMMAND_OPTION_PATTERN.finditer(text)
+    }
+
+
 def _list_tunables(service: RunningService) -> Iterator[Tunable]:
     """Yield a tunable for every parameter.
 
     Missing parameters are added at the end of the main file. Settings from the command line or from
     `ALTER SYSTEM` are not tuned.
     """
-    config, file_tree = service.config, service.host.tree
-    data_directory = _find_value(config, "data_directory", dirname(config.main_file))
-    auto_file = f"{data_directory}/postgresql.auto.conf"
-    auto_config = read_config(file_tree, auto_file, parse_directives, parse_include)
-    sql_names = {line.name for line in auto_config.directives}
-    # Options in Debian's start command override all files.
-    start_options = file_tree.read_text_or_empty(f"{dirname(config.main_file)}/pg_ctl.conf")
-    command_names = {
-        parameter_name.replace("-", "_").lower()
-        for line in split_lines(start_options)
-        if not line.lstrip().startswith("#")
-        for parameter_name in _COMMAND_OPTION_PATTERN.findall(line)
-    }
+    config = service.config
+    sql_names = {line.name for line in _read_auto_file(service.host, config)}
+    options = _read_options(service.host, config)
     for parameter in PARAMETERS:
         parameter_name, notation = parameter.name, build_unit_notation(parameter)
         skip_reason = (
-            _COMMAND_REASON
-            if parameter_name in command_names
+            _COMMAND_REASON.format(options[parameter_name][1])
+            if parameter_name in options
             else _ALTER_SYSTEM_REASON.format(parameter_name)
             if parameter_name in sql_names
             else ""
@@ -133,10 +205,10 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
 
 
 def _find_default(parameter: Parameter, version: str) -> Value:
-    first_version, new_default = _CHANGED_DEFAULTS.get(parameter.name, (0, parameter.stock))
+    defaults = _CHANGED_DEFAULTS.get(parameter.name, ((0, parameter.stock),))
     major_version = version.partition(".")[0]
-    has_new_default = is_uint(major_version) and int(major_version) >= first_version
-    return new_default if has_new_default else parameter.stock
+    major_number = int(major_version) if is_uint(major_version) else 0
+    return next(default for first, default in defaults if major_number >= first)
 
 
 def _explain_unknown_default(parameter_name: str, service: RunningService) -> str:
@@ -160,6 +232,11 @@ ADOPTION = Adoption(
         "var/lib/postgresql/*/*/postgresql.auto.conf",
         "var/lib/pgsql/data/postgresql*.conf",
         "var/lib/pgsql/*/data/postgresql*.conf",
+        *(
+            f"{place[1:]}/postgresql*.service{end}"
+            for place in unit_files.UNIT_DIRECTORIES
+            for end in ("", ".d")
+        ),
     ),
     version_script="""for directory in /usr/lib/postgresql/*/bin /usr/pgsql-*/bin /usr/bin; do
     version=${directory#/usr/lib/postgresql/} place=/var/lib/pgsql

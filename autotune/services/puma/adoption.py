@@ -125,7 +125,27 @@ def _list_candidates(host: RunningHost) -> Iterator[ServerCandidate | str]:
         config = merge_configs(
             path, (unit_command, unit_environment.build_config(environment, path), own_config)
         )
+        if own_config.unread_files and not any(
+            config.find_all(name) for name, *_ in _ADDRESS_CALLS
+        ):
+            yield f"{unit}: not tuned, because {path} is not read ({own_config.unread_files[path]})"
+            continue
+        if _serves_only_tls(host, config, unit):
+            yield f"{unit}: {app_server.TLS_REASON}"
+            continue
         yield unit, config, _find_listen_address(host, config, environment)
+
+
+def _serves_only_tls(host: RunningHost, config: Config, unit: str) -> bool:
+    """True if all addresses on which Puma listens use TLS."""
+    addresses = [
+        placed.words[0].strip("\"'")
+        for name, *_ in _ADDRESS_CALLS
+        for placed in config.find_all(name)
+    ]
+    has_tls = bool(config.find_all("ssl_bind")) or any(a.startswith("ssl://") for a in addresses)
+    has_plain = not all(address.startswith("ssl://") for address in addresses)
+    return has_tls and not has_plain and not unit_files.find_socket_address(host.tree, unit)
 
 
 def _find_config_path(host: RunningHost, command: Config, environment: UnitEnvironment) -> str:

@@ -20,7 +20,8 @@ from autotune.strict_parsing import is_uint
 _QUOTED_PATTERN = r"""(?<!\\)"(?:\\.|[^"\\])*"|(?<!\\)'(?:\\.|[^'\\])*'"""
 _COMMENT_PATTERN = re.compile(rf"({_QUOTED_PATTERN})|(?:^|(?<=\s))#.*")
 _STATEMENT_PATTERN = re.compile(
-    r"[ \t]*(?P<name>[a-z_]\w*[!?]?)(?:(?P<sign>[ \t]*=(?![=~>]))|[ \t]*\(|[ \t]+|$)(?P<rest>.*)"
+    r"[ \t]*(?:self\.)?(?P<name>[a-z_]\w*[!?]?)"
+    r"(?:(?P<sign>[ \t]*=(?![=~>]))|[ \t]*\(|[ \t]+|$)(?P<rest>.*)"
 )
 _CONDITION_PATTERN = re.compile(r"[ \t](?:if|unless|while|until|rescue)[ \t].*")
 _BLOCK_WORDS = "if|unless|case|while|until|for|begin|def|class|module|do|end"
@@ -50,6 +51,11 @@ _ENV_LOOKUP_PATTERN = re.compile(
     re.VERBOSE,
 )
 _BACKLOG_PATTERN = re.compile(r"[?&]backlog=(\d+)")
+# A call within a statement: in a block or branch on one line, or after an operator.
+_INNER_CALL_PATTERN = re.compile(
+    rf"{_QUOTED_PATTERN}|(?:[;{{|]|\b(?:then|else|do|and|or)\b|&&)\s*"
+    r"(?P<name>[a-z_]+!?)(?:[ \t]+(?=[\w\"'\[])|\()"
+)
 _MAX_VARIABLE_DEPTH = 4  # maximum depth of variables that refer to other variables
 
 
@@ -85,9 +91,21 @@ def parse_directives(file_text: str, *, strict: bool = True) -> tuple[Directive,
             )
         elif statement_match := _STATEMENT_PATTERN.fullmatch(code):
             directives += _parse_statement(statement_match, code_start, enclosing_blocks)
+        directives += _list_inner_calls(code, code_start, enclosing_blocks)
         block_stack.read_line(code, code_start, first_word)
     block_stack.check_closed()
     return tuple(directives)
+
+
+def _list_inner_calls(
+    code: str, code_start: int, within: tuple[tuple[str, ...], ...]
+) -> Iterator[Directive]:
+    """Yield the calls within a statement, as calls under a condition. Their arguments are not read."""
+    for call in _INNER_CALL_PATTERN.finditer(code):
+        names = ("min_threads", "max_threads") if call["name"] == "threads" else (call["name"],)
+        for name in filter(None, names):
+            name_word = Word(name, code_start + call.start("name"))
+            yield Directive(name_word, (Word("", name_word.end),), (*within, ("if",)))
 
 
 class _BlockStack:

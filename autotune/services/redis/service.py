@@ -155,6 +155,7 @@ ADOPTION = option_lines.OptionFile(
     Redis(),
     PARAMETERS_BY_OPTION,
     port_option="port",
+    tls_port_option="tls-port",
     address_option="bind",
     paths=(
         "etc/redis",

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from posixpath import basename, dirname, join
 
 from autotune.services import app_server, unit_environment, unit_files
 from autotune.services.adoption import RunningHost, RunningService
 from autotune.services.app_server import ServerCandidate
-from autotune.services.config_files import MAX_PATH_BYTES, Config, FileTree, read_config
+from autotune.services.config_files import (
+    MAX_PATH_BYTES,
+    Config,
+    Directive,
+    FileTree,
+    is_pattern,
+    read_config,
+)
 from autotune.services.directives import NUMBER, DirectiveInsertion, Tunable, find_line_end
 from autotune.services.uwsgi import syntax
 from autotune.services.uwsgi.service import DEBIAN_DEFAULTS_FILE, PARAMETERS, UNIT_NAME, Uwsgi
@@ -19,8 +26,13 @@ from autotune.strict_parsing import is_uint
 
 _NO_FILE_REASON = "to tune uWSGI, use an .ini file with a section [uwsgi]"
 _APPLICATIONS_DIRECTORY = "/etc/uwsgi/apps-enabled"
+# The command of this unit is a script, which starts an emperor with this file.
+_DEBIAN_EMPEROR_UNIT = "uwsgi-emperor.service"
+_DEBIAN_EMPEROR_FILE = "/etc/uwsgi-emperor/emperor.ini"
 # A placeholder for the value of another option, or for the name or directory of the file.
 _PLACEHOLDER_PATTERN = re.compile(r"%(?:\((?P<option>[\w.-]{1,60})\)|[nd])")
+_VARIABLE_PATTERN = re.compile(r"\$\((\w{1,60})\)")  # a variable of the environment
+_UNKNOWN_PATTERN = re.compile(rf"{_PLACEHOLDER_PATTERN.pattern}|{_VARIABLE_PATTERN.pattern}")
 _MAX_PLACEHOLDER_ROUNDS = 8  # values may contain further placeholders
 
 
@@ -35,14 +47,18 @@ def _list_candidates(host: RunningHost) -> Iterator[ServerCandidate | str]:
         if not application_files and unit != UNIT_NAME and "@." not in unit:
             yield f"{unit}: {_NO_FILE_REASON}"
         for application_file in application_files if len(application_files) == 1 else ():
-            config = _read_host_config(host.tree, application_file)
+            directory = _find_include_directory(host.tree, unit, application_file)
+            config = _read_host_config(host.tree, application_file, directory)
             if selected_section := _find_selected_section(host.tree, unit):
                 yield f"{unit}: not tuned, because its command selects the section {selected_section}"
                 continue
-            listen_address = _find_listen_address(config)
+            environment = unit_environment.read_environment(host.tree, unit)
+            listen_address = _find_listen_address(config, environment.values)
             if not config.find_all(syntax.SECTION_HEADER):
                 yield f"{unit}: {_NO_FILE_REASON}"
-            elif placeholder := _PLACEHOLDER_PATTERN.search(listen_address):
+            elif config.find_all("https") and not any(map(config.find_all, ("socket", "http"))):
+                yield f"{unit}: {app_server.TLS_REASON}"
+            elif placeholder := _UNKNOWN_PATTERN.search(listen_address):
                 yield f"{unit}: not tuned, because its files do not set `{placeholder[0]}` in its address"
             else:
                 yield unit, config, listen_address
@@ -61,23 +77,25 @@ def _list_application_files(host: RunningHost) -> Iterator[tuple[str, tuple[str,
     for unit in unit_files.find_units_mentioning(host.tree, "uwsgi"):
         command_words = _list_command_words(host.tree, unit)
         if any(basename(word.lstrip("-@:+!")).startswith("uwsgi") for word in command_words):
+            directory = _find_working_directory(host.tree, unit)
+            named_files = [_DEBIAN_EMPEROR_FILE] if unit == _DEBIAN_EMPEROR_UNIT else command_words
             ini_files = [
                 path
-                for word in command_words
+                for word in named_files
                 if word.partition(":")[0].endswith(".ini")
-                for path in host.tree.glob(word.partition(":")[0])
+                for path in host.tree.glob(join(directory, word.partition(":")[0]))
             ]
             vassal_directories = unit_environment.find_option_values(command_words, "--emperor")
             emperor_directives = (
                 placed
                 for path in ini_files
-                for placed in _read_host_config(host.tree, path).find_all("emperor")
+                for placed in _read_host_config(host.tree, path, directory).find_all("emperor")
             )
             vassal_directories += [placed.words[0] for placed in emperor_directives if placed.words]
             vassal_files = [
                 path
                 for vassal_directory in vassal_directories
-                for path in host.tree.glob(join(vassal_directory, "*.ini"))
+                for path in _list_vassals(host.tree, vassal_directory)
             ]
             yield unit, tuple(dict.fromkeys(vassal_files if vassal_directories else ini_files))
     if host.is_active(UNIT_NAME) and (
@@ -86,8 +104,41 @@ def _list_application_files(host: RunningHost) -> Iterator[tuple[str, tuple[str,
         yield UNIT_NAME, tuple(ini_files)
 
 
-def _read_host_config(file_tree: FileTree, path: str) -> Config:
-    config = read_config(file_tree, path, syntax.parse_directives, syntax.parse_include)
+def _list_vassals(file_tree: FileTree, location: str) -> tuple[str, ...]:
+    """Return the files of an emperor's vassals. ``location`` is a directory or a pattern of files."""
+    path = re.sub(r"^(?:glob|dir)://", "", location)
+    return file_tree.glob(path if is_pattern(path) else join(path, "*.ini"))
+
+
+def _find_working_directory(file_tree: FileTree, unit: str) -> str:
+    return unit_files.find_option(file_tree, unit, "WorkingDirectory").lstrip("-") or "/"
+
+
+def _find_include_directory(file_tree: FileTree, unit: str, path: str) -> str:
+    """Return the directory to which includes are relative: that of the unit or, for the vassal of an
+    emperor, that of the file.
+    """
+    directory = _find_working_directory(file_tree, unit)
+    named_paths = (
+        file_tree.resolve(join(directory, word.partition(":")[0]))
+        for word in _list_command_words(file_tree, unit)
+    )
+    return directory if path in named_paths else dirname(path)
+
+
+def _read_host_config(file_tree: FileTree, path: str, directory: str) -> Config:
+    """Return the options in a file and its includes, whose paths are relative to the working
+    ``directory``.
+    """
+
+    def find_include(directive: Directive) -> str | None:
+        included_path = syntax.parse_include(directive)
+        if included_path is None:
+            return None
+        main_directory = f"{dirname(path)}/"
+        return join(directory, included_path.replace("%d", main_directory).replace("//", "/"))
+
+    config = read_config(file_tree, path, syntax.parse_directives, find_include)
     section_includes = [
         f"{placed_directive.name} = {placed_directive.words[0]}"
         for name in syntax.INCLUDE_OPTIONS
@@ -107,8 +158,11 @@ def _list_command_words(file_tree: FileTree, unit: str) -> list[str]:
     return " ".join(words).replace("=", " ").split()
 
 
-def _find_listen_address(config: Config) -> str:
-    """Return the TCP port or socket path on which uWSGI listens; by default, Debian's socket."""
+def _find_listen_address(config: Config, variables: Mapping[str, str]) -> str:
+    """Return the TCP port or socket path on which uWSGI listens; by default, Debian's socket.
+
+    ``variables`` is the environment of the unit.
+    """
     application_name = basename(config.main_file).removesuffix(".ini")
     addresses = [
         placed_directive.words[0]
@@ -117,7 +171,11 @@ def _find_listen_address(config: Config) -> str:
         if placed_directive.words
     ]
     address = (addresses or [f"/run/uwsgi/app/{application_name}/socket"])[0]
-    return app_server.parse_address(_replace_placeholders(config, address))
+    # The files of a certificate may follow the address.
+    address = _replace_placeholders(config, address).partition(",")[0]
+    return app_server.parse_address(
+        _VARIABLE_PATTERN.sub(lambda match: variables.get(match[1], match[0]), address)
+    )
 
 
 def _replace_placeholders(config: Config, value: str) -> str:
@@ -146,11 +204,7 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
     """
     file_tree, config = service.host.tree, service.config
     environment = unit_environment.read_environment(file_tree, service.unit)
-    words_by_option = {
-        syntax.get_canonical_name(word.lstrip("-")): word
-        for word in _list_command_words(file_tree, service.unit)
-        if word.startswith("-")
-    }
+    command_words = _list_command_words(file_tree, service.unit)
     inherited_text = (
         file_tree.read_text_or_empty(DEBIAN_DEFAULTS_FILE) if service.unit == UNIT_NAME else ""
     )
@@ -161,29 +215,38 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
     }
     for parameter in PARAMETERS:
         name, option = parameter.name, parameter.name.replace("_", "-")
+        variables = (
+            f"UWSGI_{name.upper().replace('-', '_')}" for name in syntax.list_names(option)
+        )
         inherited_value = inherited_values.get(
-            option, environment.get_value(f"UWSGI_{name.upper()}")
+            option, next(filter(None, map(environment.get_value, variables)), "")
         )
         default_value = int(inherited_value) if is_uint(inherited_value) else parameter.stock
         skip_reason = ""
-        # uWSGI accepts any unique prefix of an option's name.
-        if command_option := next(
-            (
-                word
-                for name, word in words_by_option.items()
-                if option == name or (word.startswith("--") and option.startswith(name))
-            ),
-            "",
-        ):
+        if command_option := _find_command_option(command_words, option):
             skip_reason = app_server.explain_command_option(command_option, config.main_file)
         elif any(placed_directive.directive.blocks for placed_directive in config.find_all(option)):
             skip_reason = app_server.explain_condition(config.main_file)
+        elif environment.unread_files and not config.find_all(option):
+            skip_reason = f"{environment.unread_files[0]} may set it, but was not read"
         insertion = DirectiveInsertion(
             default_value, find_line_end(config, syntax.SECTION_HEADER), f"\n{option} = "
         )
         yield Tunable(
             name, option, NUMBER, insertion=insertion, last_wins=True, skip_reason=skip_reason
         )
+
+
+def _find_command_option(command_words: Iterable[str], option: str) -> str:
+    """Return the word in a command that sets an option, or an empty string. uWSGI accepts any unique
+    prefix of a long name, and a value directly after a short name.
+    """
+    for word in command_words:
+        name = syntax.get_canonical_name(word[2:] if word.startswith("--") else word[1:2])
+        is_prefix = word.startswith("--") and name and option.startswith(name)
+        if word.startswith("-") and (name == option or is_prefix):
+            return word
+    return ""
 
 
 VISIBLE_DIRECTIVES = VisibleDirectives(
@@ -202,7 +265,7 @@ VISIBLE_DIRECTIVES = VisibleDirectives(
 
 ADOPTION = app_server.build_adoption(
     Uwsgi, _list_candidates, list_tunables=_list_tunables, visible=VISIBLE_DIRECTIVES,
-    paths=("etc/uwsgi", "etc/uwsgi.ini", "etc/uwsgi.d", DEBIAN_DEFAULTS_FILE[1:],
+    paths=("etc/uwsgi", "etc/uwsgi-emperor", "etc/uwsgi.ini", "etc/uwsgi.d", DEBIAN_DEFAULTS_FILE[1:],
            *(f"{place}/*.ini" for place in ("home/*", *unit_environment.APPLICATION_DIRECTORIES))),
     version_script="command -v uwsgi >/dev/null && echo uWSGI $(uwsgi --version)",
 )  # fmt: skip

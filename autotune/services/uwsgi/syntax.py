@@ -19,6 +19,7 @@ _OPTION_ALIASES = {
     "p": "processes",
     "http-socket": "socket",
     "uwsgi-socket": "socket",
+    "https-socket": "https",
     "l": "listen",
     "t": "harakiri",
     "R": "max-requests",
@@ -27,6 +28,12 @@ _BLOCK_START_PATTERN, _BLOCK_END_NAMES = re.compile(r"if-.*|for(-.*)?"), ("endif
 
 
 INCLUDE_OPTIONS = ("ini", "include", "inherit", "import", "ini-paste", "yaml", "json", "xml")
+
+
+def list_names(option_name: str) -> tuple[str, ...]:
+    """Return the long names of an option."""
+    aliases = (alias for alias, name in _OPTION_ALIASES.items() if name == option_name)
+    return (option_name, *(alias for alias in aliases if len(alias) > 1))
 
 
 def get_canonical_name(option_name: str) -> str:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from autotune.services import command_line, unit_files
-from autotune.services.adoption import Adoption, RunningHost, RunningService
+from autotune.services.adoption import Adoption, RunningHost, RunningService, is_loopback
 from autotune.services.base import Parameter
 from autotune.services.config_files import Config, Directive, FileTree, parse_include, read_config
 from autotune.services.directives import (
@@ -26,6 +26,7 @@ from autotune.services.visible_directives import VisibleDirectives
 from autotune.strict_parsing import is_uint
 
 _STORAGE_PATTERN = re.compile(r"-s (?:(?!Transient=)[^=]*=)?(?:malloc|default)")
+_PORTS_BY_NAME = {"http": "80", "https": "443", "http-alt": "8080"}  # as in /etc/services
 _DEFAULT_STORAGE_MB = 100  # default size of the storage in MB, according to the manual
 
 
@@ -75,8 +76,11 @@ def _list_http_ports(config: Config) -> list[int]:
         address for address, *protocol in listen_options or [[":80"]] if "PROXY" not in protocol
     ]
     http_words = [address.rpartition("=")[2] for address in http_addresses]
-    ports = [word.rpartition(":")[2] or "80" for word in http_words if not word.startswith("/")]
-    return [int(port) for port in ports if is_uint(port)]
+    tcp_words = sorted((word for word in http_words if not word.startswith("/")), key=is_loopback)
+    ports = [word.rpartition(":")[2] or "80" for word in tcp_words]
+    return [
+        int(port) for port in (_PORTS_BY_NAME.get(port, port) for port in ports) if is_uint(port)
+    ]
 
 
 def _list_backends(file_tree: FileTree, config: Config) -> Iterator[str]:
@@ -98,18 +102,30 @@ def _build_tunable(config: Config, parameter: Parameter) -> Tunable:
     directive = f"-p {parameter_name}"
     default = parameter.stock
     text_before = f" -p {parameter_name}="
+    skip_reason = ""
     if parameter_name == "storage":
         storage_options = [
             placed.name for placed in config.directives if _STORAGE_PATTERN.fullmatch(placed.name)
         ]
         directive = (*storage_options, "-s malloc")[0]
         default, text_before = _DEFAULT_STORAGE_MB, " -s malloc,"
-        if len(storage_options) != 1 and any(
+        if len(storage_options) > 1:
+            skip_reason = "its command sets several stores in memory"
+        elif not storage_options and any(
             placed.name.startswith("-s ") for placed in config.directives
         ):
-            return Tunable(parameter_name, directive, notation, blocks=("none",))
+            skip_reason = "its command sets no store in memory"
+    elif config.find_all("-I"):
+        skip_reason = "the file that its command names with `-I` may set it"
     insertion = DirectiveInsertion(default, command_line.find_command_end(config), text_before)
-    return Tunable(parameter_name, directive, notation, insertion=insertion, last_wins=True)
+    return Tunable(
+        parameter_name,
+        directive,
+        notation,
+        insertion=insertion,
+        last_wins=True,
+        skip_reason=skip_reason,
+    )
 
 
 def _select_notation(parameter: Parameter) -> Notation:

@@ -19,14 +19,14 @@ _BACKEND_PATTERN = re.compile(
 
 def is_program(word: Word) -> bool:
     """True if a word in a command is varnishd. Programs such as ``nice`` may precede varnishd."""
-    return basename(word.text.lstrip("-@:+!")) == "varnishd"
+    return basename(unquote_word(word).text.lstrip("-@:+!")) == "varnishd"
 
 
 def parse_options(command_words: tuple[Word, ...]) -> Iterator[Directive]:
     """Yield the program's name, then varnishd's options with their values: `-p NAME` and `-s
     KIND`.
     """
-    remaining_words = iter(command_words)
+    remaining_words = map(unquote_word, command_words)
     program = next(filter(is_program, remaining_words), None)
     if program is None:
         return
