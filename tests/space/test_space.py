@@ -150,7 +150,9 @@ def test_fixed_and_dropped_parameters_are_not_searched(tmp_path: Path) -> None:
 
 def test_a_program_cannot_change_a_parameter_that_is_not_tuned(tmp_path: Path) -> None:
     name = "lb.nginx.worker_connections"
-    space = space_of(tmp_path, replaced=("parameters:\n", f"parameters:\n  {name}: {{drop: true}}\n"))
+    space = space_of(
+        tmp_path, replaced=("parameters:\n", f"parameters:\n  {name}: {{drop: true}}\n")
+    )
     effective = {**space.baseline, name: 999, "lb.nginx.backlog": 1000, "web.php_fpm.pm": "odd"}
     expected = {**space.baseline, "lb.nginx.backlog": 1000}
     assert space.replace_impossible_values(effective, space.baseline) == expected
