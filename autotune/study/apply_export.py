@@ -37,7 +37,7 @@ def read_compatible_settings(space: SearchSpace, export: Path) -> Settings:
     """Return the settings of an export, all of which take effect unchanged in this search space. Raises
     the errors of `read_applicable_settings`.
     """
-    settings = read_exported_settings(space, export)
+    settings = _use_fixed_values(space, export, read_exported_settings(space, export))
     candidate = space.with_measured_memory(read_exported_rss(export)).build_candidate(settings)
     repaired_settings = {
         name: value
@@ -61,6 +61,24 @@ def read_compatible_settings(space: SearchSpace, export: Path) -> Settings:
             hint="use the target of its study, or a target with the same services",
         )
     return settings
+
+
+def _use_fixed_values(space: SearchSpace, export: Path, settings: Settings) -> Settings:
+    """Return ``settings`` with the target's values of parameters that the target fixes and that the
+    study did not change.
+
+    An export contains values in effect. A program may compute the value of such a parameter itself, and
+    its result may break a rule of the target.
+    """
+    changed_names = _read_changed_names(export)
+    if changed_names is None:
+        return settings
+    return {
+        name: space.baseline[name]
+        if space.dimensions_by_name[name].is_fixed and name not in changed_names
+        else value
+        for name, value in settings.items()
+    }
 
 
 def refuse_simulated_export(export: Path) -> None:
@@ -87,17 +105,13 @@ def _find_inactive_settings(
     The manifest lists the settings with an effect in the study. If the manifest lacks this list, every
     setting that differs from the baseline counts as a change.
     """
-    recorded_changes = _read_effective_changes(export)
+    recorded_names = _read_changed_names(export)
     active_names = space.active_parameters(complete_settings)
     differing_names = {
         name for name, value in exported_settings.items() if space.baseline[name] != value
     }
-    if recorded_changes is not None:
-        differing_names &= {
-            str(change["parameter"])
-            for change in recorded_changes
-            if isinstance(change, dict) and "parameter" in change
-        }
+    if recorded_names is not None:
+        differing_names &= recorded_names
     return sorted(differing_names - active_names)
 
 
@@ -169,10 +183,18 @@ def read_exported_rss(export: Path) -> dict[str, int]:
     return size_by_service
 
 
-def _read_effective_changes(export: Path) -> list[Any] | None:
-    """Return the settings with an effect, as an export lists them; ``None`` without a list."""
+def _read_changed_names(export: Path) -> set[str] | None:
+    """Return the names of the settings with an effect, as an export lists them; ``None`` without a
+    list.
+    """
     recorded_changes = _read_manifest(export).get("changes")
-    return recorded_changes if isinstance(recorded_changes, list) else None
+    if not isinstance(recorded_changes, list):
+        return None
+    return {
+        str(change["parameter"])
+        for change in recorded_changes
+        if isinstance(change, dict) and "parameter" in change
+    }
 
 
 def _read_manifest_entry(

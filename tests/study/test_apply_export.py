@@ -187,6 +187,22 @@ def test_settings_that_had_no_effect_in_their_study_are_no_reason(tmp_path: Path
     assert read_compatible_settings(space, export) == parameters
 
 
+def test_a_value_that_a_program_computed_is_no_reason(tmp_path: Path) -> None:
+    """The target does not tune the parameter, so its value in effect need not keep the rules."""
+    (tmp_path / "target").mkdir()
+    name = "web.php_fpm.max_children"
+    space = fleet(
+        tmp_path / "target",
+        f"parameters:\n  {name}: {{drop: true}}\n",
+        web1=replace(ROOMY, memory=GB),
+    )
+    export = written(tmp_path, {"parameters": {name: 3200}, "changes": []})
+    assert read_compatible_settings(space, export) == {name: space.baseline[name]}
+    export = written(tmp_path, {"parameters": {name: 3200}, "changes": [{"parameter": name}]})
+    with pytest.raises(AutotuneError, match=f"{name} = 3200 would be"):
+        read_compatible_settings(space, export)
+
+
 def test_what_a_model_won_is_applied_to_no_host(tmp_path: Path) -> None:
     export = tmp_path / "winner"
     export.mkdir()
