@@ -115,7 +115,8 @@ class ConditionReader:
         elif directive_name == "loadmodule" and argument_words:
             self._modules.add(shorten_module_name(argument_words[0]))
         elif directive_name == "use" and argument_words:
-            for name in self._macros.get(argument_words[0].lower(), ()):
+            # The names are recorded once, even if the macro is used often.
+            for name in self._macros.pop(argument_words[0].lower(), ()):
                 changes_context = name in _CONTEXT_CHANGING_DIRECTIVES
                 self.uncertain.setdefault(
                     ANY_DIRECTIVE if changes_context else name,

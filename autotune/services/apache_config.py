@@ -225,15 +225,15 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
 
 def _list_http_addresses(config: Config) -> Iterator[tuple[str, bool]]:
     """Yield each HTTP address on which Apache listens, and whether the address uses TLS."""
-    encrypted_hosts = {
-        word.rpartition(":")[2]
+    encrypted_blocks = {
+        block
         for placed_directive in config.find_all("SSLEngine")
         for block in placed_directive.directive.blocks
         if block[0].lower() == "virtualhost"
         and placed_directive.words[:1]
         and placed_directive.words[0].lower() == "on"
-        for word in block[1:]
     }
+    encrypted_hosts = {word.rpartition(":")[2] for block in encrypted_blocks for word in block[1:]}
     listens = [(p, (p.words or ("",))[0].strip("\"'")) for p in config.find_all("Listen")]
     siteless_ports = set(_list_siteless_ports(config))
     has_site = [address.rpartition(":")[2] not in siteless_ports for _, address in listens]
@@ -254,22 +254,35 @@ def _list_http_addresses(config: Config) -> Iterator[tuple[str, bool]]:
 
 def _list_siteless_ports(config: Config) -> Iterator[str]:
     """Yield the ports whose virtual hosts only redirect to HTTPS, or only report Apache's status."""
-    lines_by_port: dict[str, list[PlacedDirective]] = {}
+    lines_by_block: dict[tuple[str, ...], list[PlacedDirective]] = {}
     for placed_directive in config.directives:
         for block in placed_directive.directive.blocks:
-            for word in block[1:] if block[0].lower() == "virtualhost" else ():
-                port = word.strip("\"'").rpartition(":")[2]
-                lines_by_port.setdefault(port, []).append(placed_directive)
-    for port, lines in lines_by_port.items():
-        texts = [" ".join((line.name.lower(), *line.words)).replace('"', "") for line in lines]
-        if any(_APPLICATION_PATTERN.match(text) for text in texts):
-            continue
-        serves_files = any(text.startswith("documentroot") for text in texts)
-        only_status = "sethandler server-status" in texts and not serves_files
-        redirects = any(_REDIRECT_PATTERN.match(text) for text in texts)
-        depends_on_proxy = any("x-forwarded" in text.lower() for text in texts)
-        if only_status or (redirects and not depends_on_proxy):
+            if block[0].lower() == "virtualhost":
+                lines_by_block.setdefault(block, []).append(placed_directive)
+    traits_by_port: dict[str, set[str]] = {}
+    for block, lines in lines_by_block.items():
+        block_traits = _list_site_traits(lines)
+        for word in block[1:]:
+            port = word.strip("\"'").rpartition(":")[2]
+            traits_by_port.setdefault(port, set()).update(block_traits)
+    for port, traits in traits_by_port.items():
+        only_status = "status" in traits and "files" not in traits
+        redirects = "redirect" in traits and "proxy header" not in traits
+        if "application" not in traits and (only_status or redirects):
             yield port
+
+
+def _list_site_traits(lines: Sequence[PlacedDirective]) -> set[str]:
+    """Return what the directives in a virtual host do."""
+    texts = [" ".join((line.name.lower(), *line.words)).replace('"', "") for line in lines]
+    traits = {
+        "application": any(_APPLICATION_PATTERN.match(text) for text in texts),
+        "files": any(text.startswith("documentroot") for text in texts),
+        "status": "sethandler server-status" in texts,
+        "redirect": any(_REDIRECT_PATTERN.match(text) for text in texts),
+        "proxy header": any("x-forwarded" in text.lower() for text in texts),
+    }
+    return {trait for trait, is_present in traits.items() if is_present}
 
 
 def _list_backends(config: Config) -> tuple[str, ...]:

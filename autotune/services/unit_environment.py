@@ -118,7 +118,7 @@ def read_environment(file_tree: FileTree, unit: str) -> UnitEnvironment:
         unset_names = {*unset_names, *(word.text.partition("=")[0] for word in words)}
         unset_names = unset_names if words else set()
     unread_paths = list[str]()
-    for named_path in environment_paths:
+    for named_path in reversed(dict.fromkeys(reversed(environment_paths))):  # the last one counts
         paths = _list_environment_files(file_tree, named_path)
         for path in paths:
             variables |= _parse_environment_file(file_tree, path)

@@ -15,8 +15,8 @@ import pytest
 from tests import soak
 from tests.discovery import places
 from tests.fuzz import grammar, mutate
-from tests.fuzz.campaign import Result, run
-from tests.fuzz.entries import entries
+from tests.fuzz.campaign import PATIENCE, Result, alarm, run
+from tests.fuzz.entries import _adopted, entries
 
 INPUTS = int(os.environ.get("AUTOTUNE_INPUTS", "420000"))
 FEW = 4000
@@ -85,6 +85,37 @@ def test_what_stumbled_once(tmp_path: Path, name: str, given: str, instead: str)
     for seed in seeds:
         text = seed.replace(given, instead)
         assert not faults([run(replace(entry, mutation=lambda *_, text=text: text), 1, 1)])
+
+
+PORTS = " ".join(f"a:{number}" for number in range(5000))
+NAMES = "".join(f"a{number}\n" for number in range(5000))
+APACHE = "LoadModule mpm_event_module a.so\nLoadModule proxy_module b.so\nListen 80\n"
+HAPROXY = "defaults\n mode http\nfrontend a\n bind :80\n default_backend b\n"
+UNITS = "/etc/systemd/system"
+
+
+@pytest.mark.parametrize(
+    ("unit", "files"),
+    [
+        ("apache2.service", {"/etc/apache2/apache2.conf":
+            APACHE + f"<VirtualHost {PORTS}>\n" + 8000 * "a b\n" + "</VirtualHost>\n"}),
+        ("apache2.service", {"/etc/apache2/apache2.conf":
+            APACHE + f"<Macro m>\n{NAMES}</Macro>\n" + 5000 * "Use m\n"}),
+        ("haproxy.service", {"/etc/haproxy/haproxy.cfg":
+            HAPROXY + 3000 * " acl a x\n" + 1200 * " redirect scheme https if a\n"}),
+        ("nginx.service", {"/etc/nginx/nginx.conf": "events {}\nhttp { server { location / { "
+            f"{3500 * 'set $a b;'} {2200 * 'proxy_pass $a;'} }} }} }}\n"}),
+        ("postgresql.service", {"/var/lib/pgsql/data/postgresql.conf": "port = 5432\n",
+            f"{UNITS}/postgresql.service":
+                f"[Service]\nExecStart=/usr/bin/postgres {LONG // 3 * '--a'}\n"}),
+        ("a.service", {"/etc/a.env": LONG // 4 * "a=b\n", f"{UNITS}/a.service":
+            "[Service]\nExecStart=/usr/bin/node a.js\nEnvironment=PORT=3000\n"
+            + 2000 * "EnvironmentFile=/etc/a.env\n"}),
+    ],
+)  # fmt: skip
+def test_what_took_long_once(unit: str, files: dict[str, str]) -> None:
+    with alarm(PATIENCE):
+        _adopted(places.host("h1", "10.0.0.9", files, unit))
 
 
 @pytest.mark.soak

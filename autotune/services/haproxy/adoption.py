@@ -35,6 +35,8 @@ UNIT_NAME, CONFIG_DIRECTORY = "haproxy.service", "/etc/haproxy"
 MAIN_FILE = f"{CONFIG_DIRECTORY}/haproxy.cfg"
 # A reference to a variable, with an optional default value: `$PORT`, `${PORT}` and `${PORT-8080}`.
 _VARIABLE_PATTERN = re.compile(r"\$(?:\{(?P<braced>\w+)(?:-(?P<default>[^}]*))?\}|(?P<plain>\w+))")
+# A redirect to HTTPS under a condition that tests one of these applies to all plain requests.
+_REDIRECT_TESTS = ("ssl_fc", "acme-challenge")
 _DATAGRAM_PATTERN = re.compile(r"(?:quic|udp)[46]?@")  # addresses without TCP
 _PORT_RANGE_PATTERN = re.compile(r"(:[0-9]+)-[0-9]+$")
 PROXY_SECTIONS = ("defaults", "frontend", "backend", "listen")
@@ -190,8 +192,13 @@ def _select_site_lines(config: Config, bind_lines: list[PlacedDirective]) -> lis
     """Return the `bind` lines on which visitors get the site. Lines for the PROXY protocol and lines that
     only redirect to HTTPS are omitted if other lines remain.
     """
+    acl_tests = {
+        acl.words[0]: any(test in word for test in _REDIRECT_TESTS for word in acl.words[1:])
+        for acl in config.find_all("acl")
+        if acl.words
+    }
     redirecting_blocks = {
-        line.directive.blocks for line in config.directives if _redirects_to_tls(config, line)
+        line.directive.blocks for line in config.directives if _redirects_to_tls(acl_tests, line)
     }
     direct_lines = [line for line in bind_lines if "accept-proxy" not in line.words] or bind_lines
     return [
@@ -201,9 +208,9 @@ def _select_site_lines(config: Config, bind_lines: list[PlacedDirective]) -> lis
     ] or direct_lines
 
 
-def _redirects_to_tls(config: Config, line: PlacedDirective) -> bool:
+def _redirects_to_tls(acl_tests: Mapping[str, bool], line: PlacedDirective) -> bool:
     """True if a line redirects all plain requests to HTTPS. A condition may test TLS itself or the paths
-    of certificate requests.
+    of certificate requests. ``acl_tests`` maps the names of ACLs to whether an ACL tests one of them.
     """
     words = [line.name, *line.words]
     if words[:2] == ["http-request", "redirect"]:
@@ -211,13 +218,13 @@ def _redirects_to_tls(config: Config, line: PlacedDirective) -> bool:
     if words[:3] != ["redirect", "scheme", "https"]:
         return False
     condition_start = next((i for i, word in enumerate(words) if word in ("if", "unless")), None)
-    condition = " ".join(words[condition_start:]) if condition_start is not None else ""
-    acl_texts = {
-        acl.words[0]: " ".join(acl.words[1:]) for acl in config.find_all("acl") if acl.words
-    }
-    for word in re.findall(r"[\w.-]+", condition):
-        condition += f" {acl_texts.get(word, '')}"
-    return not condition or "ssl_fc" in condition or "acme-challenge" in condition
+    if condition_start is None:
+        return True
+    condition = " ".join(words[condition_start:])
+    names = re.findall(r"[\w.-]+", condition)
+    return any(test in condition for test in _REDIRECT_TESTS) or any(
+        acl_tests.get(name, False) for name in names
+    )
 
 
 def _map_modes(config: Config) -> dict[tuple[tuple[str, ...], ...], str]:

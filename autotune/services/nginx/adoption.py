@@ -433,25 +433,29 @@ def _list_pass_targets(config: Config, directives: str) -> list[str]:
     ``directives``.
     """
     pass_lines = [placed for placed in config.directives if re.fullmatch(directives, placed.name)]
-    written_words = [(placed.words or ("",))[0] for placed in pass_lines]
-    target_words = [value for word in written_words for value in _list_values(config, word)]
+    written_words = dict.fromkeys((placed.words or ("",))[0] for placed in pass_lines)
+    values_by_variable = _map_variables(config)
+    target_words = dict.fromkeys(
+        value for word in written_words for value in values_by_variable.get(word) or (word,)
+    )
     url_addresses = [word.partition("://")[2] or word for word in target_words]
     return [url if url.startswith("unix:") else url.partition("/")[0] for url in url_addresses]
 
 
-def _list_values(config: Config, word: str) -> list[str]:
-    """Return the word itself or, for a variable, the values that `set` and `map` give to it."""
-    if not word.startswith("$"):
-        return [word]
-    set_values = [
-        p.words[1] for p in config.find_all("set") if p.words[:1] == (word,) and p.words[1:]
-    ]
-    map_values = [
-        placed.words[0]
-        for placed in config.directives
-        if placed.block == "map" and placed.directive.blocks[-1][2:] == (word,) and placed.words
-    ]
-    return [value.strip("\"'") for value in (*set_values, *map_values)] or [word]
+def _map_variables(config: Config) -> Mapping[str, list[str]]:
+    """Return the values that `set` and `map` give to each variable."""
+    values_by_variable: dict[str, list[str]] = {}
+    for placed in config.directives:
+        if placed.name == "set" and placed.words[1:]:
+            values_by_variable.setdefault(placed.words[0], []).append(placed.words[1])
+        elif placed.block == "map" and placed.words and placed.directive.blocks[-1][2:3]:
+            variable = placed.directive.blocks[-1][2]
+            values_by_variable.setdefault(variable, []).append(placed.words[0])
+    return {
+        variable: [value.strip("\"'") for value in values]
+        for variable, values in values_by_variable.items()
+        if variable.startswith("$")
+    }
 
 
 def _map_upstreams(config: Config) -> Mapping[str, list[PlacedDirective]]:
