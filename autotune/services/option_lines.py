@@ -203,7 +203,7 @@ class OptionFile:
         port_word = config.find_last_word(self.port_option, str(self.service.port))
         port_in_file = port_word.strip("\"'")
         address_port = address.rpartition(":")[2] if _has_port(address) else ""
-        port_text = next(filter(None, (*ports_in_command, address_port, port_in_file)))
+        port_text = next(filter(None, (*ports_in_command, address_port, port_in_file)), "")
         is_socket_only = bool(self.socket_option) and bool(config.find_all(self.socket_option))
         return int(port_text) if is_uint(port_text) and not is_socket_only else 0
 

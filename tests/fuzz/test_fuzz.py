@@ -75,6 +75,8 @@ def test_no_parser_stumbles_over_structure(tmp_path: Path) -> None:
         ("host facts", "memory ", "memory 18446744073709551\nwas "),
         ("sweep files", "target: ", f"target: {LONG * 'a'}"),
         ("masking puma", "threads ", LONG // 2 * "a\n" + "threads "),
+        ("adopting memcached", "-d\n", '-p ""\n'),
+        ("adopting redis", "port 6379", "port ''"),
         ("adopting uwsgi", "http-socket = ", f"http-socket = unix:/{LONG * '['}"),
     ],
 )

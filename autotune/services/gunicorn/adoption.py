@@ -411,7 +411,7 @@ def _collect_assignments(statements: Iterable[ast.stmt]) -> dict[str, ast.expr |
 
 
 def _list_stored_names(statement: ast.stmt) -> dict[str, ast.expr | ast.stmt]:
-    """Return the names that a statement assigns, deletes or binds in a pattern."""
+    """Return the names that a statement assigns, deletes, imports, defines or binds in a pattern."""
     names: list[str | None] = []
     for node in ast.walk(statement):
         match node:
@@ -419,7 +419,9 @@ def _list_stored_names(statement: ast.stmt) -> dict[str, ast.expr | ast.stmt]:
                 names.append(name)
             case ast.MatchAs(name=name) | ast.MatchStar(name=name) | ast.MatchMapping(rest=name):
                 names.append(name)
-            case ast.ExceptHandler(name=name):
+            case ast.ExceptHandler(name=name) | ast.alias(asname=str(name)) | ast.alias(name=name):
+                names.append(name)
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
                 names.append(name)
     return {name: statement for name in names if name}
 
