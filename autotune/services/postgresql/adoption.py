@@ -46,8 +46,8 @@ _CHANGED_DEFAULTS: dict[str, tuple[tuple[int, Value], ...]] = {
     "checkpoint_completion_target": ((14, 0.9), (0, 0.5)),
 }
 _COMMAND_OPTION_PATTERN = re.compile(
-    r"""(?:-c\s*["']?|--)(?P<name>[A-Za-z][\w-]{0,63})=(?P<value>[^\s"']*)|"""
-    r"""(?<![\w-])-(?P<letter>[BFNSkp])\s*["']?(?P<argument>[^\s"'-][^\s"']*)?"""
+    r"""(?:-c[\s\\"']*|--)(?P<name>[A-Za-z][\w-]{0,63})=(?P<value>[^\s\\"']*)|"""
+    r"""(?<![\w-])-(?P<letter>[BFNSkp])[\s\\"']*(?P<argument>[^\s\\"'-][^\s\\"']*)?"""
 )
 _SHORT_OPTIONS = {
     "B": "shared_buffers",
