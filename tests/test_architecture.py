@@ -101,11 +101,11 @@ LONGER_FOLDERS = {
     # One program in two roles that share most of the code: balancing, and serving in front of FastCGI.
     # The role is known only after all services of a host were read.
     # Its servers, locations and upstreams are scopes that override each other, and some only redirect.
-    "nginx": 473,
+    "nginx": 477,
     # A file in Ruby, whose lines, numbers, conditions and inner calls are read without running it.
     "puma": 329,
     # Modes and variables that sections inherit from each other, and addresses that only redirect.
-    "haproxy": 312,
+    "haproxy": 314,
     # One program that balances, terminates TLS and serves FastCGI, with imports and snippets.
     "caddy": 230,
     # Settings of pools, of two web servers' files and of several versions.

@@ -9,6 +9,7 @@
   the required action.
 - ``rss`` is the size of the largest process of each service during the study, in bytes.
 - ``effective`` contains the values read back from the software.
+- ``requested`` contains the requested values of parameters for which the software used other values.
 - ``differences`` lists effective values that differ from the requested values.
 - ``claim`` contains the verdict, gain and peaks. Only the best trial has a claim.
 - ``readings`` are the readings from the confirmation, the oldest first.
@@ -40,7 +41,7 @@ from autotune.report.parameters import (
 from autotune.report.studies import Study
 from autotune.report.summary import encode_gain, summarize_slo
 from autotune.report.view import StudyView, build_study_view
-from autotune.services.base import Settings
+from autotune.services.base import Settings, Value
 from autotune.study.reading_records import RecordedCall, RecordedReading, describe_command_call
 from autotune.study.study_state import Phase, Trial
 from autotune.target.model import Target
@@ -75,6 +76,7 @@ def build_manifest(
         **_describe_measurement(study.target, command_target),
         "claim": _build_claim(view) if is_best else None,
         "parameters": dict(sorted(trial.effective_settings.items())),
+        "requested": _list_requested_values(trial),
         "baseline": _describe_baseline(baseline),
         "changes": _list_changes(
             baseline.effective_settings if baseline else {},
@@ -91,6 +93,11 @@ def build_manifest(
         if command_target
         else VERIFY_COMMAND,
     }
+
+
+def _list_requested_values(trial: Trial) -> dict[str, Value]:
+    """Return the requested values of parameters for which the software used other values."""
+    return {name: trial.settings[name] for name in sorted(trial.clamped_parameters)}
 
 
 def _describe_baseline(baseline: Trial | None) -> dict[str, Any] | None:

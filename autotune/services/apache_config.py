@@ -254,22 +254,30 @@ def _list_http_addresses(config: Config) -> Iterator[tuple[str, bool]]:
 
 def _list_siteless_ports(config: Config) -> Iterator[str]:
     """Yield the ports whose virtual hosts only redirect to HTTPS, or only report Apache's status."""
-    lines_by_block: dict[tuple[str, ...], list[PlacedDirective]] = {}
-    for placed_directive in config.directives:
-        for block in placed_directive.directive.blocks:
-            if block[0].lower() == "virtualhost":
-                lines_by_block.setdefault(block, []).append(placed_directive)
-    traits_by_port: dict[str, set[str]] = {}
-    for block, lines in lines_by_block.items():
-        block_traits = _list_site_traits(lines)
-        for word in block[1:]:
-            port = word.strip("\"'").rpartition(":")[2]
-            traits_by_port.setdefault(port, set()).update(block_traits)
-    for port, traits in traits_by_port.items():
+    serving_ports, siteless_ports = set[str](), set[str]()
+    for addresses, lines in _list_virtual_hosts(config):
+        traits = _list_site_traits(lines)
         only_status = "status" in traits and "files" not in traits
         redirects = "redirect" in traits and "proxy header" not in traits
-        if "application" not in traits and (only_status or redirects):
-            yield port
+        is_siteless = "application" not in traits and (only_status or redirects)
+        ports = {address.strip("\"'").rpartition(":")[2] for address in addresses}
+        (siteless_ports if is_siteless else serving_ports).update(ports)
+    yield from sorted(siteless_ports - serving_ports)
+
+
+def _list_virtual_hosts(
+    config: Config,
+) -> Iterator[tuple[tuple[str, ...], list[PlacedDirective]]]:
+    """Yield the addresses and the directives of each virtual host."""
+    virtual_hosts: list[tuple[tuple[str, ...], list[PlacedDirective]]] = []
+    for placed_directive in config.directives:
+        if placed_directive.name.lower() == "virtualhost":
+            virtual_hosts.append((placed_directive.words, []))
+        elif virtual_hosts and any(
+            block[0].lower() == "virtualhost" for block in placed_directive.directive.blocks
+        ):
+            virtual_hosts[-1][1].append(placed_directive)
+    yield from virtual_hosts
 
 
 def _list_site_traits(lines: Sequence[PlacedDirective]) -> set[str]:

@@ -532,14 +532,14 @@ class _ConfigReader:
         self, path: str, enclosing_blocks: tuple[tuple[str, ...], ...], depth: int
     ) -> Iterator[PlacedDirective]:
         """Yield the directives in a file and in its includes."""
+        if next(self._followed) > MAX_INCLUDES:
+            limit_reason = f"the limit of {MAX_INCLUDES} included files is reached"
+            self._add_unread(path, limit_reason, enclosing_blocks)
+            return
         if depth > MAX_INCLUDE_DEPTH:
             self._add_unread(
                 path, f"more than {MAX_INCLUDE_DEPTH} levels of includes", enclosing_blocks
             )
-            return
-        if next(self._followed) > MAX_INCLUDES:
-            limit_reason = f"the limit of {MAX_INCLUDES} included files is reached"
-            self._add_unread(path, limit_reason, enclosing_blocks)
             return
         try:
             parsed_directives = self._parse_file(path)

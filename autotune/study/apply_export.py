@@ -64,21 +64,21 @@ def read_compatible_settings(space: SearchSpace, export: Path) -> Settings:
 
 
 def _use_fixed_values(space: SearchSpace, export: Path, settings: Settings) -> Settings:
-    """Return ``settings`` with the target's values of parameters that the target fixes and that the
-    study did not change.
+    """Return ``settings`` with the target's value of each fixed parameter for which the study requested
+    that value.
 
-    An export contains values in effect. A program may compute the value of such a parameter itself, and
-    its result may break a rule of the target.
+    An export contains values in effect. If a program computes such a value itself, it may break a rule
+    of the target.
     """
-    changed_names = _read_changed_names(export)
-    if changed_names is None:
-        return settings
-    return {
+    requested_values = _read_manifest_entry(export, "requested", is_required=False)
+    fixed_values = {
         name: space.baseline[name]
-        if space.dimensions_by_name[name].is_fixed and name not in changed_names
-        else value
-        for name, value in settings.items()
+        for name, value in requested_values.items()
+        if name in settings
+        and space.dimensions_by_name[name].is_fixed
+        and value == space.baseline[name]
     }
+    return {**settings, **fixed_values}
 
 
 def refuse_simulated_export(export: Path) -> None:

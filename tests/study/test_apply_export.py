@@ -196,9 +196,10 @@ def test_a_value_that_a_program_computed_is_no_reason(tmp_path: Path) -> None:
         f"parameters:\n  {name}: {{drop: true}}\n",
         web1=replace(ROOMY, memory=GB),
     )
-    export = written(tmp_path, {"parameters": {name: 3200}, "changes": []})
-    assert read_compatible_settings(space, export) == {name: space.baseline[name]}
-    export = written(tmp_path, {"parameters": {name: 3200}, "changes": [{"parameter": name}]})
+    requested = {name: space.baseline[name]}
+    export = written(tmp_path, {"parameters": {name: 3200}, "requested": requested})
+    assert read_compatible_settings(space, export) == requested
+    export = written(tmp_path, {"parameters": {name: 3200}, "requested": {name: 3000}})
     with pytest.raises(AutotuneError, match=f"{name} = 3200 would be"):
         read_compatible_settings(space, export)
 
