@@ -452,7 +452,10 @@ def _format_parameters(stack: AdoptedStack) -> Iterator[str]:
             if dimension.expression is not None:
                 continue
             if parameter_key in tier.baseline_values:
-                is_fixed = dimension.name in fixed_values or _is_ruled_out(dimension, fixed_values)
+                is_fixed = (
+                    dimension.name in fixed_values
+                    or dimension.find_unmet_condition(fixed_values) is not None
+                )
                 value = tier.baseline_values[parameter_key]
                 yield _format_parameter(dimension, value, is_fixed=is_fixed)
             if parameter_key in tier.skipped:
@@ -462,22 +465,14 @@ def _format_parameters(stack: AdoptedStack) -> Iterator[str]:
             yield from (f"  {name}: {{drop: true}}" for name in dropped_names)
 
 
-def _select_fixed_values(tier: AdoptedTier) -> dict[str, Value]:
-    """Return the values of parameters that are tuned only on demand."""
+def _select_fixed_values(tier: AdoptedTier) -> dict[str, tuple[Value]]:
+    """Return the only value of each parameter that is tuned only on demand."""
     return {
-        dimension.name: tier.baseline_values[parameter_key]
+        dimension.name: (tier.baseline_values[parameter_key],)
         for dimension in tier.dimensions
         if (parameter_key := adoption.format_key(dimension)) in tier.baseline_values
         and dimension.parameter.on_demand
     }
-
-
-def _is_ruled_out(dimension: Dimension, fixed_values: Mapping[str, Value]) -> bool:
-    """True if a fixed value of another parameter leaves this parameter without an effect."""
-    return any(
-        name in fixed_values and fixed_values[name] not in accepted_values
-        for name, accepted_values in dimension.conditions
-    )
 
 
 def _format_parameter(dimension: Dimension, value: Value, *, is_fixed: bool) -> str:

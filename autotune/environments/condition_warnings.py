@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from autotune.errors import TargetError
-from autotune.services.base import Conditions, Value
+from autotune.services.base import Value
 from autotune.services.registry import catalogue_of
 from autotune.space.dimension import Dimension, is_deployment_choice
 from autotune.space.space import PLACEHOLDER_FACTS, build_tier_dimensions
@@ -42,7 +42,7 @@ class _WrittenValues:
         would meet it; ``None`` if the parameter may have an effect.
         """
         unmet = [
-            _find_unmet(dimension.conditions, known_values)
+            dimension.find_unmet_condition(known_values)
             for dimension in self.dimensions.get(name, ())
         ]
         return unmet[0] if unmet and None not in unmet else None
@@ -76,15 +76,6 @@ def find_settings_without_effect(file: TargetFile) -> Iterator[TargetMistake]:
                 message = f"{name} has no effect: it requires `{setting_text}`"
                 hint = f"add `{setting_text}` to this configuration, or remove {name}"
                 yield TargetMistake(("try", index, name), message, hint)
-
-
-def _find_unmet(
-    conditions: Conditions, known_values: Mapping[str, tuple[Value, ...]]
-) -> tuple[str, Value] | None:
-    for name, accepted_values in conditions:
-        if name in known_values and not set(accepted_values) & set(known_values[name]):
-            return name, accepted_values[0]
-    return None
 
 
 def _read_values(file: TargetFile) -> _WrittenValues:

@@ -235,7 +235,7 @@ def _list_http_addresses(config: Config) -> Iterator[tuple[str, bool]]:
     }
     encrypted_hosts = {word.rpartition(":")[2] for block in encrypted_blocks for word in block[1:]}
     listens = [(p, (p.words or ("",))[0].strip("\"'")) for p in config.find_all("Listen")]
-    siteless_ports = set(_list_siteless_ports(config))
+    siteless_ports = _find_siteless_ports(config)
     has_site = [address.rpartition(":")[2] not in siteless_ports for _, address in listens]
     for (placed_directive, address), is_site in zip(listens, has_site, strict=True):
         if any(has_site) and not is_site:
@@ -252,8 +252,8 @@ def _list_http_addresses(config: Config) -> Iterator[tuple[str, bool]]:
         yield address, listen_protocol == "https" or (is_encrypted and listen_protocol != "http")
 
 
-def _list_siteless_ports(config: Config) -> Iterator[str]:
-    """Yield the ports whose virtual hosts only redirect to HTTPS, or only report Apache's status."""
+def _find_siteless_ports(config: Config) -> set[str]:
+    """Return the ports whose virtual hosts only redirect to HTTPS, or only report Apache's status."""
     serving_ports, siteless_ports = set[str](), set[str]()
     for addresses, lines in _list_virtual_hosts(config):
         traits = _list_site_traits(lines)
@@ -262,13 +262,11 @@ def _list_siteless_ports(config: Config) -> Iterator[str]:
         is_siteless = "application" not in traits and (only_status or redirects)
         ports = {address.strip("\"'").rpartition(":")[2] for address in addresses}
         (siteless_ports if is_siteless else serving_ports).update(ports)
-    yield from sorted(siteless_ports - serving_ports)
+    return siteless_ports - serving_ports
 
 
-def _list_virtual_hosts(
-    config: Config,
-) -> Iterator[tuple[tuple[str, ...], list[PlacedDirective]]]:
-    """Yield the addresses and the directives of each virtual host."""
+def _list_virtual_hosts(config: Config) -> list[tuple[tuple[str, ...], list[PlacedDirective]]]:
+    """Return the addresses and the directives of each virtual host."""
     virtual_hosts: list[tuple[tuple[str, ...], list[PlacedDirective]]] = []
     for placed_directive in config.directives:
         if placed_directive.name.lower() == "virtualhost":
@@ -277,7 +275,7 @@ def _list_virtual_hosts(
             block[0].lower() == "virtualhost" for block in placed_directive.directive.blocks
         ):
             virtual_hosts[-1][1].append(placed_directive)
-    yield from virtual_hosts
+    return virtual_hosts
 
 
 def _list_site_traits(lines: Sequence[PlacedDirective]) -> set[str]:

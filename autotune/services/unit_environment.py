@@ -38,7 +38,7 @@ ENVIRONMENT_FILES = (
 )
 _LINE_PATTERN = re.compile(r"(?m)^[ \t]*(?P<name>\w+)[ \t]*=[ \t]*(?P<value>(?:\\\r?\n|[^\n])*)$")
 _CONTINUATION_PATTERN = re.compile(r"\\\r?\n")
-_VARIABLE_PATTERN = re.compile(r"\$\{?(\w+)\}?")
+VARIABLE_PATTERN = re.compile(r"\$\{?(\w+)\}?")
 # Text that means the same with and without quotes.
 _PLAIN_TEXT_PATTERN = re.compile(r"""[^"'\\%\n]*""")
 
@@ -193,7 +193,7 @@ def expand_command(file_tree: FileTree, unit: str) -> tuple[str, ...]:
     exec_start = unit_files.find_exec_start(file_tree, unit)
     arguments_text = " ".join(word.text for word in exec_start[1].arguments) if exec_start else ""
     environment = read_environment(file_tree, unit)
-    expanded_text = _VARIABLE_PATTERN.sub(
+    expanded_text = VARIABLE_PATTERN.sub(
         lambda name: environment.get_value(name[1]), arguments_text
     )
     return tuple(word.strip("\"'") for word in expanded_text.split())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
 
@@ -111,6 +111,17 @@ class Dimension:
     def is_fixed(self) -> bool:
         """True if the dimension has only one value."""
         return len(self.choices) == 1 if self.choices else self.low == self.high
+
+    def find_unmet_condition(
+        self, known_values: Mapping[str, Collection[Value]]
+    ) -> tuple[str, Value] | None:
+        """Return the name in a condition that ``known_values`` cannot meet, with a value that would
+        meet it; ``None`` if the parameter may have an effect.
+        """
+        for name, accepted_values in self.conditions:
+            if name in known_values and not set(accepted_values) & set(known_values[name]):
+                return name, accepted_values[0]
+        return None
 
     @property
     def unit_factor(self) -> float:

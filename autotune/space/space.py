@@ -136,10 +136,7 @@ class SearchSpace:
             for d in self.dimensions
             if d.expression is None
             and not d.is_fixed
-            and all(
-                set(values) & set(choices_by_name.get(name, values))
-                for name, values in d.conditions
-            )
+            and d.find_unmet_condition(choices_by_name) is None
         )
 
     @property

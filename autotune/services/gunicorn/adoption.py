@@ -131,7 +131,6 @@ _parse_options = partial(
     long_options=_VALUE_OPTIONS | {name for name in _FLAG_OPTIONS if name.startswith("--")},
 )
 _PROGRAM_PATTERN = re.compile(r"\bgunicorn3?\b")
-_VARIABLE_PATTERN = re.compile(r"\$\{?(\w+)\}?")
 _DEFAULT_PORT = "8000"
 # Python names through which code may assign any variable.
 _OPAQUE_NAMES = frozenset(
@@ -202,7 +201,9 @@ def _find_listen_address(file_tree: FileTree, config: Config, unit: str) -> str:
     """
     environment = unit_environment.read_environment(file_tree, unit)
     bound = [
-        _VARIABLE_PATTERN.sub(lambda name: environment.get_value(name[1]) or name[0], word)
+        unit_environment.VARIABLE_PATTERN.sub(
+            lambda name: environment.get_value(name[1]) or name[0], word
+        )
         for placed in config.find_all("--bind")
         for word in placed.words[:1]
     ]
