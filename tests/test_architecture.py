@@ -101,7 +101,8 @@ LONGER_FOLDERS = {
     # One program in two roles that share most of the code: balancing, and serving in front of FastCGI.
     # The role is known only after all services of a host were read.
     # Its servers, locations and upstreams are scopes that override each other, and some only redirect.
-    "nginx": 477,
+    # An inserted header takes the indentation of its block.
+    "nginx": 482,
     # A file in Ruby, whose lines, numbers, conditions and inner calls are read without running it.
     "puma": 329,
     # Modes and variables that sections inherit from each other, and addresses that only redirect.

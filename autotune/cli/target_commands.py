@@ -88,11 +88,12 @@ def init(
     from autotune.target.shipped_files import write_example
 
     example = example or "local"
-    path_of_copy = write_example(example, out or Path("targets") / f"{example}.yaml")
+    path_of_copy = out or Path("targets") / f"{example}.yaml"
+    was_written = write_example(example, path_of_copy)
     if json_:
         print_json({"schema": 1, "target": str(path_of_copy)})
         return
-    echo(f"wrote {path_of_copy}")
+    echo(f"wrote {path_of_copy}" if was_written else f"{path_of_copy} already has this content")
     echo(f"next: `autotune check {path_of_copy}`", err=True)
 
 

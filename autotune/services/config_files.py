@@ -524,6 +524,7 @@ class _ConfigReader:
         self._relative_to_includer = relative_to_includer
         self._followed = count()
         self._parsed: dict[str, tuple[Directive, ...]] = {}
+        self._matched: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {}
         self.texts: dict[str, str] = {}
         self.unread: dict[str, str] = {}
         self.unread_blocks: dict[str, tuple[tuple[str, ...], ...]] = {}
@@ -567,17 +568,9 @@ class _ConfigReader:
     def _read_include(
         self, pattern: str, path: str, directive: Directive, depth: int
     ) -> Iterator[PlacedDirective]:
-        file_tree = self._tree
         include_pattern = join(dirname(path if self._relative_to_includer else self._main), pattern)
-        matching_paths = file_tree.glob(include_pattern)
-        missing_reasons = {
-            unread_path: file_tree.explain_missing(unread_path)
-            for unread_path in file_tree.find_broken_links(include_pattern)
-        }
-        for unread_path, unread_reason in {
-            **missing_reasons,
-            **file_tree.find_unread(include_pattern),
-        }.items():
+        matching_paths, unread_reasons = self._match_include(include_pattern)
+        for unread_path, unread_reason in unread_reasons.items():
             self._add_unread(unread_path, unread_reason, directive.blocks)
         is_optional = is_pattern(include_pattern) or (
             directive.name.text.lower() in _OPTIONAL_INCLUDES
@@ -587,6 +580,19 @@ class _ConfigReader:
             self._add_unread(include_pattern, unread_reason, directive.blocks)
         for included_path in matching_paths:
             yield from self.read(included_path, directive.blocks, depth + 1)
+
+    def _match_include(self, include_pattern: str) -> tuple[tuple[str, ...], dict[str, str]]:
+        """Return the files that match the pattern of an include, and the reasons why further files were
+        not read. Each pattern is matched once, even if many lines contain it.
+        """
+        if include_pattern not in self._matched:
+            unread_reasons = {
+                unread_path: self._tree.explain_missing(unread_path)
+                for unread_path in self._tree.find_broken_links(include_pattern)
+            }
+            unread_reasons |= self._tree.find_unread(include_pattern)
+            self._matched[include_pattern] = self._tree.glob(include_pattern), unread_reasons
+        return self._matched[include_pattern]
 
     def _add_unread(
         self, path: str, unread_reason: str, enclosing_blocks: tuple[tuple[str, ...], ...]

@@ -23,10 +23,11 @@ def list_examples() -> dict[str, Path]:
     return dict(sorted(targets.items()))
 
 
-def write_example(example_name: str, target_path: Path) -> Path:
+def write_example(example_name: str, target_path: Path) -> bool:
     """Copy an example target and its programs to ``target_path``.
 
-    Raises UsageError for an unknown example, or if a file already exists.
+    Return false if these files already exist with the same content, as in a checkout. Raises UsageError
+    for an unknown example, or if a file exists with other content.
     """
     shipped_targets = list_examples()
     if example_name not in shipped_targets:
@@ -36,10 +37,17 @@ def write_example(example_name: str, target_path: Path) -> Path:
     source = shipped_targets[example_name]
     programs = [path for path in source.parent.glob(f"{example_name}.*") if path != source]
     copies = {target_path: source, **{target_path.parent / path.name: path for path in programs}}
-    for copy_path in copies:
+    missing_copies = {
+        copy_path: path for copy_path, path in copies.items() if not _has_content(copy_path, path)
+    }
+    for copy_path in missing_copies:
         if copy_path.exists():
             raise UsageError(f"{copy_path} already exists", hint="name another file with --out")
     target_path.parent.mkdir(parents=True, exist_ok=True)
-    for copy_path, path in reversed(copies.items()):
+    for copy_path, path in reversed(missing_copies.items()):
         copy_path.write_bytes(path.read_bytes())
-    return target_path
+    return bool(missing_copies)
+
+
+def _has_content(copy_path: Path, path: Path) -> bool:
+    return copy_path.is_file() and copy_path.read_bytes() == path.read_bytes()

@@ -13,6 +13,7 @@ from statistics import fmean
 
 from autotune.environments.base import Environment
 from autotune.services.base import Settings
+from autotune.space.space import SearchSpace
 from autotune.study.progress_reporter import ProgressReporter
 from autotune.study.schedule import MeasureStep
 from autotune.study.study_state import MEASURE_PURPOSE, Phase, Trial
@@ -81,6 +82,7 @@ def tune_by_recipe(
         durations: list[float] = []
 
         def measure(settings: Settings, best: Attempt | None) -> Attempt | None:
+            settings = _select_measured_changes(environment.space, settings)
             begun = context.elapsed_seconds
             expected = fmean(durations) if durations else _FIRST_TRIAL_SECONDS
             if best is not None and begun + expected > seconds:
@@ -90,6 +92,12 @@ def tune_by_recipe(
             return _describe_attempt(context, settings, trial)
 
         return follow_recipe(factors, measure)
+
+
+def _select_measured_changes(space: SearchSpace, settings: Settings) -> Settings:
+    """Return the changes that are measured for these settings, after rules have limited them."""
+    candidate = space.build_candidate(settings).settings
+    return {name: value for name, value in candidate.items() if value != space.baseline[name]}
 
 
 def _measure_settings(context: TrialContext, settings: Settings, best: Attempt | None) -> Trial:

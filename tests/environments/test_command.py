@@ -186,7 +186,12 @@ def test_the_shipped_example_runs_where_it_is_put(tmp_path: Path) -> None:
     done = autotune("measure", "targets/command.yaml", "--yes", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert printed("measurement", done.stdout)["peak"] > 0
+    again = autotune("init", "--example", "command", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert "targets/command.yaml already has this content" in again.stdout
+    (tmp_path / "targets" / "command.py").write_text("mine")
     assert autotune("init", "--example", "command", cwd=tmp_path).returncode == 2
+    assert (tmp_path / "targets" / "command.py").read_text() == "mine"
 
 
 @pytest.mark.parametrize(

@@ -17,16 +17,30 @@ RECORD: dict[str, Any] = {
     "minutes": 20.0,
     "versions": {"kernel": "6.1.0"},
     "presets": {
-        "baseline": {"settings": {}, "capacity": 38.61, "bottleneck": BOTTLENECK},
+        "baseline": {
+            "settings": {},
+            "capacity": 38.61,
+            "repeats": [37.21, 40.01],
+            "bottleneck": BOTTLENECK,
+        },
         "recommended": {"settings": {"a": 1}, "capacity": 129.2, "bottleneck": None},
         "published": {"settings": {"a": 2}, "failure": "not | usable"},
     },
     "engineer": {
-        "settings": {"web.php_fpm.max_children": 80},
+        "settings": {"web.php_fpm.max_children": 80, "web.nginx.access_log_buffer": 64},
         "capacity": 500.4,
         "bottleneck": BOTTLENECK,
+        "attempts": [{}, {}],
+        "seconds": 190.0,
     },
-    "autotune": {"settings": {}, "capacity": 827.0, "gain": GAIN, "bottleneck": None},
+    "autotune": {
+        "settings": {},
+        "capacity": 827.0,
+        "gain": GAIN,
+        "bottleneck": None,
+        "seconds": 1190.0,
+        "trials": [{"phase": phase} for phase in ("baseline", "search", "search")],
+    },
     "against_preset": {"against": "recommended", "gain": GAIN},
     "against_engineer": {"against": "engineer", "failure": "limited by max_rate"},
 }
@@ -51,9 +65,15 @@ def test_a_record_is_shown_with_capacities_gains_and_failures(
     gain = "×2.50 [2.25, 2.75]"
     row = f"| 38.6 | 129 (recommended) | 500 | 827 | {gain} | {gain} | not comparable |"
     assert row in text
-    assert "| stock | 38.6 | web.php_fpm: workers |  |" in text
+    assert "SLO: p99 ≤ 300 ms, errors ≤ 0.1 %." in text
+    assert "The engineer measured 2 configurations in 3 minutes." in text
+    assert "The study measured 3 times in 20 minutes, 2 of them in its search." in text
+    assert "| stock | 38.6 (37.2 and 40) | web.php_fpm: workers |  |" in text
     assert "| published | 0 | not \\| usable |  |" in text
-    assert "| engineer | 500 | web.php_fpm: workers | `web.php_fpm.max_children=80` |" in text
+    assert (
+        "| engineer | 500 | web.php_fpm: workers | `web.php_fpm.max_children=80`, "
+        "`web.nginx.access_log_buffer=64 KB` |" in text
+    )
     assert "| autotune | 827 | unknown | no change |" in text
     assert "No pairs with engineer: limited by max_rate" in text
 

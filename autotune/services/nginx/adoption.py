@@ -301,7 +301,7 @@ def _build_log_tunable(config: Config) -> Tunable:
 
 _KEEPALIVE_PARAMETER = "upstream_keepalive"
 _HTTP_VERSION_TEXT = r"""'\n    proxy_http_version 1.1;\n    proxy_set_header Connection "";'"""
-_CONNECTION_HEADER_TEXT = r"""'proxy_set_header Connection "";\n    '"""
+_CONNECTION_HEADER_TEXT = r"""'proxy_set_header Connection "";{}'"""
 
 
 def _list_proxy_keepalive(config: Config) -> Iterator[Tunable]:
@@ -401,12 +401,16 @@ def _clear_connection_header(config: Config, _: Value) -> Iterator[Edit]:
             placed_directive.directive.blocks,
         )
         if placed_directive.name == "proxy_set_header" and block_key != previous_key:
-            yield from insert_expression(
-                [(placed_directive.path, placed_directive.directive.name.start)],
-                _CONNECTION_HEADER_TEXT,
-                _KEEPALIVE_PARAMETER,
-            )
+            position = placed_directive.path, placed_directive.directive.name.start
+            header_text = _CONNECTION_HEADER_TEXT.format(_write_separator(config, *position))
+            yield from insert_expression([position], header_text, _KEEPALIVE_PARAMETER)
         previous_key = block_key
+
+
+def _write_separator(config: Config, path: str, position: int) -> str:
+    """Return the text between an inserted directive and the next one, as part of a Jinja string."""
+    indent = config.texts[path][:position].rpartition("\n")[2]
+    return " " if indent.strip() else "\\n" + indent.replace("\t", "\\t")
 
 
 # -- connected servers --------------------------------------------------------------------------
