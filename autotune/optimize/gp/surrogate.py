@@ -141,7 +141,7 @@ class TrialObservations:
         bounded_observations = replace(
             self,
             failed_points=self.failed_points[kept_rows],
-            failed_numbers=_select_rows(kept_rows, self.failed_numbers),
+            failed_numbers=_select_rows(np.array(kept_rows, np.intp), self.failed_numbers),
             other_points=(self.failed_points,),
         )
         if len(self.points) <= max_points:

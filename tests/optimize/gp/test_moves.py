@@ -288,13 +288,17 @@ def test_a_loss_within_its_error_is_no_harm() -> None:
     first, worse, elsewhere = ({}, 0.0, MORE), ({CHILDREN: 15}, -0.2, ""), {"os.x.flag": True}
     told = observed(first, worse, (elsewhere, 0.5, MORE))
     rough = replace(told, sds=np.array([0.03, 0.13, 0.03]))
-    harmful = [list(read_history(each, 2).list_failures(NAMES.index(CHILDREN))) for each in (told, rough)]
+    harmful = [
+        list(read_history(each, 2).list_failures(NAMES.index(CHILDREN))) for each in (told, rough)
+    ]
     assert [len(failures) for failures in harmful] == [1, 0]
     pruned = replace(rough, pruned=np.array([False, True, False]))
     assert list(read_history(pruned, 2).list_failures(NAMES.index(CHILDREN)))
 
 
-def test_a_configuration_that_failed_before_the_leader_was_measured_is_no_failure_of_the_leader() -> None:
+def test_a_configuration_that_failed_before_the_leader_was_measured_is_no_failure_of_the_leader() -> (
+    None
+):
     told = observed(({}, 0.0, MORE), ({CHILDREN: 8}, 0.2, MORE))
     failed = GRID.encode_all([{**SPACE.baseline, CHILDREN: 15}])
     assert read_history(replace(told, failed_points=failed), 1).unusable_count == 1

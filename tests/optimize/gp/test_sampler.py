@@ -135,14 +135,19 @@ def test_tried_points_of_a_small_core_are_not_suggested_again() -> None:
     tried: list[dict[str, Value]] = []
     for number in range(12):
         if number < 4:
-            asked, settings = None, {**space.baseline, flags[0]: number > 1, flags[1]: number % 2 > 0}
+            asked, settings = (
+                None,
+                {**space.baseline, flags[0]: number > 1, flags[1]: number % 2 > 0},
+            )
         else:
             suggestion = search.suggest()
             asked, settings = suggestion.number, dict(suggestion.values)
         assert settings not in tried
         tried.append(settings)
         phase = "recommended" if number < 4 else "search"
-        search.record_outcome(asked, settings, Outcome(900.0 + number, {"trial": number, "phase": phase}))
+        search.record_outcome(
+            asked, settings, Outcome(900.0 + number, {"trial": number, "phase": phase})
+        )
 
 
 @pytest.mark.parametrize("has_several_beds", [False, True])
