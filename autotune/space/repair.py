@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from autotune.errors import AutotuneError
 from autotune.services.base import Settings, Value
 from autotune.space.dimension import Dimension
+from autotune.space.expression import Expression
 from autotune.space.rules import Rule, convert_to_base_units
+
+# A limit that the stack's own tiers rely on keeps room for this many times their demand, because other
+# clients may need it, too.
+SPARE_FACTOR = 2.0
 
 
 @dataclass(frozen=True)
@@ -37,7 +42,7 @@ def repair_settings(
     dimensions: Mapping[str, Dimension],
     rules: Sequence[Rule],
     facts: Mapping[str, float],
-    kept_names: Container[str] = (),
+    kept_names: Collection[str] = (),
 ) -> tuple[dict[str, Value], tuple[RepairedValue, ...]]:
     """Return settings that satisfy every rule, and each change that was made.
 
@@ -45,11 +50,13 @@ def repair_settings(
     above its lowest value. If one parameter does not suffice, that parameter gets its lowest value, and
     the next parameter is lowered. If all parameters are at their lowest values, parameters on the other
     side are raised. Parameters in ``kept_names`` are changed last, except for rules about memory.
-    Raises InfeasibleRule.
+
+    If there are kept parameters, a rule about memory first lowers limits that exceed the demand on them,
+    such as `max_connections` of a database that few processes use. Raises InfeasibleRule.
     """
     values_by_name = {**facts, **convert_to_base_units(requested_settings, dimensions.values())}
     repair_state = _RepairState(
-        requested_settings, dimensions, kept_names, values_by_name, {**requested_settings}
+        requested_settings, dimensions, rules, kept_names, values_by_name, {**requested_settings}
     )
     # If two rules undo each other's repairs, earlier settings occur again.
     seen_states: set[tuple[Value, ...]] = set()
@@ -69,7 +76,8 @@ def repair_settings(
 
 @dataclass
 class _RepairState:
-    """The state of a repair of ``requested``. Parameters in ``kept_names`` are changed last.
+    """The state of a repair of ``requested`` under ``rules``. Parameters in ``kept_names`` are changed
+    last.
 
     ``names`` are the facts and the current ``settings``, in base units. ``rule_by_parameter`` contains
     the last rule that changed each parameter.
@@ -77,7 +85,8 @@ class _RepairState:
 
     requested: Settings
     dimensions: Mapping[str, Dimension]
-    kept_names: Container[str]
+    rules: Sequence[Rule]
+    kept_names: Collection[str]
     names: dict[str, float]
     settings: dict[str, Value]
     rule_by_parameter: dict[str, str] = field(default_factory=dict)
@@ -93,8 +102,10 @@ class _RepairState:
         """Change one parameter so that ``rule`` is satisfied, or is broken by a smaller amount."""
         arithmetic_text = rule.format_arithmetic(self.names)
         requested_rule, rule = rule, rule.convert_to_bound(self.names)
-        sides = (rule.comparison.left, rule.comparison.right)
-        smaller_side, larger_side = sides if rule.symbol in ("<=", "<") else reversed(sides)
+        smaller_side, larger_side = _order_sides(rule)
+        if rule.is_size and (spare_limit := self._find_spare_limit(frozenset(smaller_side.names()))):
+            self._lower_towards(*spare_limit, rule, arithmetic_text)
+            return
         movable_pairs = [
             *self._list_movable_parameters(smaller_side.names(), 0),
             *self._list_movable_parameters(larger_side.names(), 1),
@@ -103,9 +114,7 @@ class _RepairState:
             movable_pairs.sort(key=lambda pair: pair[0].name in self.kept_names)
         for dimension, bound in movable_pairs:
             if rule.is_kept(self._build_names_with(dimension, bound)):
-                self._set_value(
-                    dimension, self._find_nearest_value(rule, dimension, bound), arithmetic_text
-                )
+                self._lower_towards(dimension, bound, rule, arithmetic_text)
                 return
         for dimension, bound in movable_pairs:
             if rule.compute_relative_excess(
@@ -142,29 +151,92 @@ class _RepairState:
             reverse=True,
         )
 
+    def _find_spare_limit(self, side_names: Container[str]) -> tuple[Dimension, float] | None:
+        """Return a limit that exceeds the demand on it, and its lowest sufficient value.
+
+        Return ``None`` if there is no such limit, or if no parameter is kept. A limit is on the larger
+        side of another rule, such as `web.workers <= db.connections`.
+        """
+        if not self.kept_names:
+            return None
+        for name, dimension in self.dimensions.items():
+            if name not in side_names or name in self.kept_names or dimension.choices:
+                continue
+            demands = [rule for rule in self.rules if name in _list_limits(rule)]
+            sufficient_value = self._find_sufficient_value(dimension, demands)
+            if demands and sufficient_value < float(self.settings[name]):
+                return dimension, sufficient_value
+        return None
+
+    def _find_sufficient_value(self, dimension: Dimension, demands: Sequence[Rule]) -> float:
+        """Return the lowest value of a limit that leaves room for ``SPARE_FACTOR`` times the demand, or
+        else the current value.
+        """
+
+        def suffices(value: Value) -> bool:
+            names = self._build_names_with(dimension, float(value) / SPARE_FACTOR)
+            return all(rule.is_kept(names) for rule in demands)
+
+        lowest_value = float(dimension.ordinary_bounds[0])
+        current_value = float(self.settings[dimension.name])
+        if not suffices(current_value):
+            return current_value
+        if suffices(lowest_value):
+            return lowest_value
+        return float(_bisect(dimension, current_value, lowest_value, suffices))
+
+    def _lower_towards(
+        self, dimension: Dimension, bound: float, rule: Rule, arithmetic_text: str
+    ) -> None:
+        """Set the value nearest to the current value that satisfies the rule, or else ``bound``."""
+
+        def satisfies(value: Value) -> bool:
+            return rule.is_kept(self._build_names_with(dimension, value))
+
+        current_value = float(self.settings[dimension.name])
+        value = _bisect(dimension, bound, current_value, satisfies) if satisfies(bound) else bound
+        self._set_value(dimension, value, arithmetic_text)
+
     def _build_names_with(self, dimension: Dimension, value: Value) -> dict[str, float]:
         return {**self.names, dimension.name: float(value) * dimension.unit_factor}
-
-    def _find_nearest_value(self, rule: Rule, dimension: Dimension, bound: float) -> Value:
-        """Return the value that satisfies the rule and is nearest to the requested value, by bisection.
-
-        Both sides of a rule are monotone in each of its parameters.
-        """
-        satisfying_value, breaking_value = float(bound), float(self.settings[dimension.name])
-        values_by_name = dict(self.names)
-        while abs(breaking_value - satisfying_value) > (
-            0.5 if dimension.is_integer else 1e-6 * max(1.0, abs(breaking_value))
-        ):
-            middle_value = (satisfying_value + breaking_value) / 2
-            rounded_value = float(dimension.round_towards(bound, middle_value))
-            values_by_name[dimension.name] = rounded_value * dimension.unit_factor
-            if rule.is_kept(values_by_name):
-                satisfying_value = middle_value
-            else:
-                breaking_value = middle_value
-        return dimension.round_towards(bound, satisfying_value)
 
     def _set_value(self, dimension: Dimension, value: Value, arithmetic_text: str) -> None:
         self.settings[dimension.name] = value
         self.names = self._build_names_with(dimension, value)
         self.rule_by_parameter[dimension.name] = arithmetic_text
+
+
+def _bisect(
+    dimension: Dimension,
+    satisfying_value: float,
+    breaking_value: float,
+    is_satisfied: Callable[[Value], bool],
+) -> Value:
+    """Return the value nearest to ``breaking_value`` that satisfies a condition.
+
+    Both sides of a rule are monotone in each of its parameters. An integer is rounded towards
+    ``satisfying_value``.
+    """
+    bound = satisfying_value
+    while abs(breaking_value - satisfying_value) > (
+        0.5 if dimension.is_integer else 1e-6 * max(1.0, abs(breaking_value))
+    ):
+        middle_value = (satisfying_value + breaking_value) / 2
+        if is_satisfied(dimension.round_towards(bound, middle_value)):
+            satisfying_value = middle_value
+        else:
+            breaking_value = middle_value
+    return dimension.round_towards(bound, satisfying_value)
+
+
+def _order_sides(rule: Rule) -> tuple[Expression, Expression]:
+    """Return the side of a rule that should be smaller, and the other side."""
+    left, right = rule.comparison.left, rule.comparison.right
+    return (left, right) if rule.symbol in ("<=", "<") else (right, left)
+
+
+def _list_limits(rule: Rule) -> frozenset[str]:
+    """Return the names on the larger side of a rule, except for rules about memory and equations."""
+    if rule.is_size or rule.symbol == "==":
+        return frozenset()
+    return frozenset(_order_sides(rule)[1].names())

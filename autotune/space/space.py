@@ -4,7 +4,7 @@ satisfy.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -262,7 +262,7 @@ class SearchSpace:
         active_names = self.active_parameters(settings)
         return {name: value for name, value in settings.items() if name in active_names}
 
-    def build_candidate(self, suggested: Settings, kept_names: Container[str] = ()) -> Candidate:
+    def build_candidate(self, suggested: Settings, kept_names: Collection[str] = ()) -> Candidate:
         """Return a candidate: the suggested values, completed from the baseline and repaired until
         every rule holds. Parameters in ``kept_names`` are changed last (see `repair_settings`).
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import exp, inf, log, sqrt
+from math import exp, hypot, inf, log, sqrt
 from operator import itemgetter
 
 import numpy as np
@@ -78,19 +78,22 @@ class FailedMove:
     """A configuration ``point`` that was no better than its origin ``start``, or could not be used.
 
     ``start_log_peak`` is the log peak of the origin. ``loss`` is that log peak minus the log peak of
-    ``point``.
+    ``point``, and ``loss_sd`` is the sd of the loss.
     """
 
     start: GridPoints
     point: GridPoints
     start_log_peak: float
     loss: float
+    loss_sd: float = 0.0
 
     @property
     def is_harmful(self) -> bool:
-        """True if the move itself reduced the capacity, and did not merely reach another limit."""
+        """True if the move itself probably reduced the capacity, and did not merely reach another
+        limit.
+        """
         is_small_change = int((self.point != self.start).sum()) <= MAX_ATTRIBUTED_CHANGES
-        return is_small_change and self.loss >= MIN_LONG_STEP_GAIN
+        return is_small_change and self.loss - self.loss_sd >= MIN_LONG_STEP_GAIN
 
 
 @dataclass(frozen=True)
@@ -209,13 +212,12 @@ def read_history(observations: TrialObservations, row: int) -> MoveHistory:
             points[:suggested_row], peaks[:suggested_row], points[suggested_row]
         )
         if origin is not None and peaks[suggested_row] < peaks[origin] + MIN_GAIN:
-            loss = float(peaks[origin] - peaks[suggested_row])
-            failures.append(
-                FailedMove(points[origin], points[suggested_row], float(peaks[origin]), loss)
-            )
-    for point in observations.failed_points:
-        origin = _find_origin_row(points, peaks, point)
+            failures.append(_describe_loss(observations, origin, int(suggested_row)))
+    for failed_row, point in enumerate(observations.failed_points):
+        earlier_rows = _list_earlier_rows(observations, failed_row)
+        origin = _find_origin_row(points[earlier_rows], peaks[earlier_rows], point)
         if origin is not None:
+            origin = int(earlier_rows[origin])
             failures.append(FailedMove(points[origin], point, float(peaks[origin]), inf))
             unusable_count += origin == row
     was_suggested = observations.suggested[row] if observations.suggested else False
@@ -228,6 +230,28 @@ def read_history(observations: TrialObservations, row: int) -> MoveHistory:
         observations.recommended_changes[origin] if observations.recommended_changes else ()
     )
     return replace(history, previous=points[origin], gain=gain, previous_moves=recommended_moves)
+
+
+def _describe_loss(observations: TrialObservations, origin: int, row: int) -> FailedMove:
+    """Return the failed move from one measured row to another."""
+    points, peaks, sds = observations.points, observations.log_peaks, observations.sds
+    # The true loss of a pruned configuration is at least as large as its measured loss.
+    point_sd = 0.0 if observations.pruned[row] else float(sds[row])
+    return FailedMove(
+        points[origin],
+        points[row],
+        float(peaks[origin]),
+        float(peaks[origin] - peaks[row]),
+        hypot(float(sds[origin]), point_sd),
+    )
+
+
+def _list_earlier_rows(observations: TrialObservations, failed_row: int) -> npt.NDArray[np.intp]:
+    """Return the rows that were measured before a failed point."""
+    if not observations.failed_numbers:
+        return np.arange(len(observations.points))
+    failed_number = observations.failed_numbers[failed_row]
+    return np.flatnonzero(np.array(observations.trial_numbers) < failed_number)
 
 
 def _find_origin_row(points: GridPoints, log_peaks: Array, point: GridPoints) -> int | None:

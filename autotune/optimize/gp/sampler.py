@@ -113,7 +113,8 @@ class GpSampler(SpaceSampler):
                 grid, COLD_START_TRIALS, started_count, self._task.seed
             )
             return np.asarray(self._repair_points(opening_points[None, :])[0])
-        if trial_number % ALL_PARAMETERS_INTERVAL == ALL_PARAMETERS_INTERVAL - 1:
+        # Optuna's number cannot be used, because shared studies use several numbers per suggestion.
+        if started_count % ALL_PARAMETERS_INTERVAL == ALL_PARAMETERS_INTERVAL - 1:
             core_region = SearchRegion.from_grid(grid)  # parameters of any class may matter
         surrogate = SurrogateModel.fit(grid, observations)
         current_point = _find_current_point(grid, trials)
@@ -148,11 +149,14 @@ class GpSampler(SpaceSampler):
         """Return the most promising point, and the probability that any point is clearly better than
         the best known point.
 
-        If no gain is likely inside ``core_region``, the point is from the whole grid.
+        If no gain is likely inside ``core_region``, or all its points were tried, the point is from the
+        whole grid.
         """
         point, runners_up = propose_points(
             surrogate, self._repair_points, rng, current_point, core_region
         )
+        if surrogate.was_tried(point) and not core_region.is_whole(surrogate.grid):
+            point, runners_up = propose_points(surrogate, self._repair_points, rng, current_point)
         if started_count < MIN_STOP_TRIALS:
             return point, None
         probability = surrogate.estimate_improvement_probability(runners_up, rng)
@@ -321,7 +325,6 @@ class _Acquisition:
     surrogate: SurrogateModel
     best_log_peak: float
     incumbents: GridPoints
-    tried_points: frozenset[bytes]
     max_changes: int
 
     def compute_penalized_score(self, points: GridPoints) -> Array:
@@ -337,7 +340,7 @@ class _Acquisition:
         scores += FEASIBILITY_POWER * np.log(np.maximum(feasibility, 1e-12)) - 5.0 * (
             feasibility < LIKELY_FEASIBLE
         )
-        is_tried = np.array([point.tobytes() in self.tried_points for point in points])
+        is_tried = np.array([self.surrogate.was_tried(point) for point in points])
         return np.where(is_tried, TRIED_SCORE, scores)
 
 
@@ -371,14 +374,10 @@ def propose_points(
     distinct_rows = find_distinct_indices(observations.points)
     leading_rows = select_plausible_rows(mean_log_peaks[distinct_rows], log_peak_sds[distinct_rows])
     leaders = observations.points[distinct_rows[leading_rows]]
-    tried_points = frozenset(
-        point.tobytes() for point in grid.reset_inactive(observations.tried_points)
-    )
     acquisition = _Acquisition(
         surrogate,
         float(mean_log_peaks.max()),
         leaders,
-        tried_points,
         choose_change_count(observations.log_peaks[distinct_rows]),
     )
     candidate_pool = _evolve_pool(acquisition, leaders, rng, region)

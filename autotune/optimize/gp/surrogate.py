@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import log
 from typing import Any, TypeVar
 
@@ -90,9 +91,10 @@ class TrialObservations:
     ``pruned`` marks log peaks that are upper bounds. ``failed_points`` are unusable configurations, and
     ``pending_points`` are being measured by other processes. ``recommended_changes`` and ``capacities``
     have one entry per point, if known. ``trial_numbers`` are the numbers of the trials that measured
-    ``points``. ``other_points`` were tried but are not modelled. ``suggested`` marks the points that
-    the search suggested. ``shared_sds``, ``[point, bed]``, is the sd of the error that all log peaks of
-    a test bed share, if there are several beds (see `fit_process`).
+    ``points``, and ``failed_numbers`` the numbers of the trials of ``failed_points``. ``other_points``
+    were tried but are not modelled. ``suggested`` marks the points that the search suggested.
+    ``shared_sds``, ``[point, bed]``, is the sd of the error that all log peaks of a test bed share, if
+    there are several beds (see `fit_process`).
     """
 
     points: GridPoints
@@ -104,6 +106,7 @@ class TrialObservations:
     recommended_changes: tuple[tuple[str, ...], ...] = ()
     capacities: tuple[Mapping[str, InstanceCapacity], ...] = ()
     trial_numbers: tuple[int, ...] = ()
+    failed_numbers: tuple[int, ...] = ()
     other_points: tuple[GridPoints, ...] = ()
     shared_sds: Array | None = None
     suggested: tuple[bool, ...] = ()
@@ -136,7 +139,10 @@ class TrialObservations:
         """
         kept_rows = _select_even_rows(range(len(self.failed_points)), max_points // 3)
         bounded_observations = replace(
-            self, failed_points=self.failed_points[kept_rows], other_points=(self.failed_points,)
+            self,
+            failed_points=self.failed_points[kept_rows],
+            failed_numbers=_select_rows(np.array(kept_rows, np.intp), self.failed_numbers),
+            other_points=(self.failed_points,),
         )
         if len(self.points) <= max_points:
             return bounded_observations if len(kept_rows) < len(self.failed_points) else self
@@ -156,18 +162,47 @@ class TrialObservations:
 
     def merge_repeats(self) -> TrialObservations:
         """Return the observations with one row for each configuration: its first row, with the
-        precision-weighted mean of its log peaks.
+        mean log peak of its repeats and their newest recommended changes.
+        """
+        first_rows = find_distinct_indices(self.points)
+        merged_observations = self.take_rows(first_rows)
+        return replace(
+            merged_observations,
+            log_peaks=self.average_repeats()[first_rows],
+            recommended_changes=self._select_newest_changes(merged_observations),
+        )
+
+    def average_repeats(self) -> Array:
+        """Return, for each row, the precision-weighted mean of its configuration's log peaks.
 
         An upper bound counts only if the configuration was not measured in full.
         """
-        _, configurations = np.unique(self.points, axis=0, return_inverse=True)
-        configurations, first_rows = configurations.ravel(), find_distinct_indices(self.points)
+        configurations = self._number_configurations()
         weights = 1.0 / (self.sds**2 + MEASUREMENT_LOG_SD**2)
         weights = np.where(self.pruned, PRUNED_WEIGHT * weights, weights)
         means = np.bincount(configurations, weights * self.log_peaks) / np.bincount(
             configurations, weights
         )
-        return replace(self.take_rows(first_rows), log_peaks=means[configurations[first_rows]])
+        return np.asarray(means[configurations])
+
+    def _number_configurations(self) -> npt.NDArray[np.intp]:
+        """Return a number for each row. Rows with equal points have equal numbers."""
+        _, configurations = np.unique(self.points, axis=0, return_inverse=True)
+        return np.asarray(configurations.ravel())
+
+    def _select_newest_changes(self, merged: TrialObservations) -> tuple[tuple[str, ...], ...]:
+        """Return the newest changes that were recommended for each row of ``merged``. A short
+        measurement may have no diagnosis.
+        """
+        newest_changes = {
+            point.tobytes(): changes
+            for point, changes in zip(self.points, self.recommended_changes, strict=False)
+            if changes
+        }
+        return tuple(
+            newest_changes.get(point.tobytes(), changes)
+            for point, changes in zip(merged.points, merged.recommended_changes, strict=False)
+        )
 
     def take_rows(self, rows: GridPoints) -> TrialObservations:
         """Return the observations with only these rows of points."""
@@ -209,7 +244,7 @@ def collect_observations(
     pending_trials = [
         t for t in trials if t.state is TrialState.RUNNING and t.number != trial_number
     ]
-    trial_numbers = tuple(int(t.user_attrs.get("trial", t.number)) for t in measured_trials)
+    trial_numbers = tuple(map(_get_trial_number, measured_trials))
     shifts = np.array(
         [
             peak_shifts.by_trial.get(study_trial_number, (0.0, 0.0))
@@ -235,9 +270,15 @@ def collect_observations(
             for t, shift in zip(measured_trials, shifts[:, 0], strict=True)
         ),
         trial_numbers,
+        failed_numbers=tuple(map(_get_trial_number, failed_trials)),
         shared_sds=_build_shared_bed_sds(measured_trials, peak_shifts.by_bed),
         suggested=tuple(t.user_attrs.get("phase") == SEARCH_PHASE for t in measured_trials),
     ).limit_points()
+
+
+def _get_trial_number(trial: FrozenTrial) -> int:
+    """Return the number of a trial in the study, which differs from Optuna's number."""
+    return int(trial.user_attrs.get("trial", trial.number))
 
 
 def _build_shared_bed_sds(trials: Sequence[FrozenTrial], beds: Mapping[str, float]) -> Array:
@@ -346,6 +387,17 @@ class SurrogateModel:
             )
         return cls(grid, observations, log_peak, feasibility_model, composite)
 
+    @cached_property
+    def _tried_keys(self) -> frozenset[bytes]:
+        tried_points = self.grid.reset_inactive(self.observations.tried_points)
+        return frozenset(point.tobytes() for point in tried_points)
+
+    def was_tried(self, point: GridPoints) -> bool:
+        """True if a configuration was measured, failed, or is being measured. Parameters without effect
+        must be at their baseline.
+        """
+        return point.tobytes() in self._tried_keys
+
     def with_pending_trials(self) -> SurrogateModel:
         """Return the model as if each pending measurement had given the predicted result."""
         pending_points, composite = self.observations.pending_points, self.composite_model
@@ -397,12 +449,12 @@ class SurrogateModel:
 
         The model alone makes a configuration too similar to its neighbours. The measurement alone
         overstates the leader, which was partly lucky. The mean of both selects better configurations
-        than the model or the measurement alone. Measurements that the model contradicts, or that are
-        only upper bounds, are ignored.
+        than the model or the measurement alone. All repeats of a configuration count as one measurement.
+        Measurements that the model contradicts, or that are only upper bounds, are ignored.
         """
         mean_log_peaks, log_peak_sds = self.predict_measured()
         predicted_peaks = decompress_log_peaks(mean_log_peaks)
-        measured_peaks = self.observations.log_peaks - self.observations.log_peaks.max()
+        measured_peaks = self.observations.average_repeats() - self.observations.log_peaks.max()
         noise_sd = np.hypot(np.sqrt(self.log_peak_model.noise_variance), MEASUREMENT_LOG_SD)
         is_contradicted = exceeds_prediction(np.abs(measured_peaks - predicted_peaks), noise_sd)
         is_counted = ~(is_contradicted | self.observations.pruned)

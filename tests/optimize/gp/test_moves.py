@@ -274,6 +274,39 @@ def test_an_upper_bound_counts_only_until_a_configuration_is_measured_in_full() 
     assert bound.merge_repeats().log_peaks == pytest.approx([0.5])
 
 
+def test_a_repeat_without_a_diagnosis_keeps_the_moves_of_the_measurement_that_has_one() -> None:
+    rough, precise = ({}, 0.0, ""), ({}, 0.0, MORE)
+    assert next_step(observed(rough)) is None
+    step = next_step(observed(precise))
+    assert step is not None
+    assert next_step(observed(rough, precise)) == step
+    assert next_step(observed(precise, rough)) == step
+
+
+def test_a_loss_within_its_error_is_no_harm() -> None:
+    """A short measurement does not limit a parameter for the whole study."""
+    first, worse, elsewhere = ({}, 0.0, MORE), ({CHILDREN: 15}, -0.2, ""), {"os.x.flag": True}
+    told = observed(first, worse, (elsewhere, 0.5, MORE))
+    rough = replace(told, sds=np.array([0.03, 0.13, 0.03]))
+    harmful = [
+        list(read_history(each, 2).list_failures(NAMES.index(CHILDREN))) for each in (told, rough)
+    ]
+    assert [len(failures) for failures in harmful] == [1, 0]
+    pruned = replace(rough, pruned=np.array([False, True, False]))
+    assert list(read_history(pruned, 2).list_failures(NAMES.index(CHILDREN)))
+
+
+def test_a_configuration_that_failed_before_the_leader_was_measured_is_no_failure_of_the_leader() -> (
+    None
+):
+    told = observed(({}, 0.0, MORE), ({CHILDREN: 8}, 0.2, MORE))
+    failed = GRID.encode_all([{**SPACE.baseline, CHILDREN: 15}])
+    assert read_history(replace(told, failed_points=failed), 1).unusable_count == 1
+    numbered = replace(told, failed_points=failed, trial_numbers=(0, 2), failed_numbers=(1,))
+    assert read_history(numbered, 1).unusable_count == 0
+    assert read_history(numbered, 0).unusable_count == 1
+
+
 OVERSHOT = ({CHILDREN: 5}, 0.0, MORE), ({CHILDREN: 200}, 0.4, "")
 
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import optuna
 import pytest
-from spaces import DIMENSIONS, SPACE
+from spaces import DIMENSIONS, SPACE, dimension
 
 from autotune.optimize.gp.grid import ParameterGrid, find_distinct_indices
 from autotune.optimize.gp.sampler import (
@@ -27,8 +27,8 @@ from autotune.optimize.gp.sampler import (
 )
 from autotune.optimize.gp.surrogate import CHANGES_KEY, TrialObservations
 from autotune.optimize.searcher import Outcome, Searcher
-from autotune.services.base import Action, Effect, Settings
-from autotune.space.dimension import PRESET_NAMES
+from autotune.services.base import Action, Effect, Settings, Value
+from autotune.space.dimension import PRESET_NAMES, Dimension
 from autotune.space.space import SearchSpace
 
 GRID = ParameterGrid.from_dimensions(SPACE.tunable_dimensions, SPACE.baseline)
@@ -116,6 +116,38 @@ FEW = SearchSpace(
     (),
     {},
 )
+
+
+def minor(of: Dimension) -> Dimension:
+    return replace(of, parameter=replace(of.parameter, effect=Effect.SMALL))
+
+
+def test_tried_points_of_a_small_core_are_not_suggested_again() -> None:
+    """All configurations of the core's two flags are measured, but the space has many more."""
+    flags = ("lb.x.a", "lb.x.b")
+    core = tuple(dimension(name, baseline=False, choices=(False, True)) for name in flags)
+    rest = tuple(
+        minor(dimension(f"web.x.p{index}", baseline=1, low=1, high=100)) for index in range(3)
+    )
+    space = SearchSpace((*core, *rest), (), {})
+    assert space.searches_core_first
+    search = Searcher(optuna.storages.InMemoryStorage(), "s", space, "gp", 1, 12)
+    tried: list[dict[str, Value]] = []
+    for number in range(12):
+        if number < 4:
+            asked, settings = (
+                None,
+                {**space.baseline, flags[0]: number > 1, flags[1]: number % 2 > 0},
+            )
+        else:
+            suggestion = search.suggest()
+            asked, settings = suggestion.number, dict(suggestion.values)
+        assert settings not in tried
+        tried.append(settings)
+        phase = "recommended" if number < 4 else "search"
+        search.record_outcome(
+            asked, settings, Outcome(900.0 + number, {"trial": number, "phase": phase})
+        )
 
 
 @pytest.mark.parametrize("has_several_beds", [False, True])

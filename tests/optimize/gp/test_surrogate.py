@@ -92,6 +92,17 @@ def test_an_estimate_is_the_mean_of_model_and_measurement_unless_they_contradict
     assert (sd[near] > 0.02).all()
 
 
+def test_repeats_of_a_configuration_have_one_estimate() -> None:
+    at = points(40)
+    log_peaks = -3.0 * (at[:, 0] / 100 - 0.7) ** 2
+    at[39], log_peaks[39] = at[3], log_peaks[3] - 0.2
+    found = SurrogateModel.fit(GRID, observe(at, log_peaks))
+    mean, _ = found.estimate_measured()
+    assert mean[3] == pytest.approx(mean[39])
+    rough = replace(observe(at, log_peaks), sds=np.where(np.arange(40) == 39, 0.3, 0.0))
+    assert SurrogateModel.fit(GRID, rough).estimate_measured()[0][3] > mean[3] + 0.02
+
+
 def test_it_learns_where_configurations_fail() -> None:
     at = points(60)
     fails = at[:, 0] + at[:, 1] > 130
