@@ -159,7 +159,7 @@ class CounterQuery:
     connection would occupy a worker. ``find_socket`` returns the Unix socket that is used instead
     of the port: a path, or a name in the working directory. ``interval_seconds`` is the interval at
     which the command runs during a reading; if it is 0, the command runs only before and after the
-    reading.
+    reading. ``refusal_pattern`` matches the error of a server that reached its limit of clients.
     """
 
     request: bytes
@@ -171,6 +171,7 @@ class CounterQuery:
     is_local_only: bool = False
     interval_seconds: float = 0.0
     find_socket: Callable[[Placement], str] | None = None
+    refusal_pattern: re.Pattern[str] | None = None
 
 
 # For servers whose port serves only clients. Their counters can be read only by a command.
