@@ -302,7 +302,9 @@ def check_network(context: ReadingContext) -> Bottleneck | None:
             reason = f"{host.name}'s link is {host.link_share:.0%} full at {host.network * 8e-9:.1f} Gb/s"
             return _build_bottleneck(busiest_instance, Resource.NETWORK, reason, MEASURED)
         if host.retransmits >= 0.02:
-            reason = f"{host.name} retransmitted {host.retransmits:.1%} of its segments"
+            reason = (
+                f"{host.name} retransmitted {host.retransmits:.1%} of its segments, without SYNs"
+            )
             return _build_bottleneck(busiest_instance, Resource.NETWORK, reason, INFERRED)
     return None
 

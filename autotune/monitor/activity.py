@@ -28,7 +28,7 @@ class HostActivity:
     - ``running_processes``: mean number of runnable threads. ``memory``: highest fraction of the memory
       in use.
     - ``descriptors``: fraction of fs.file-max. ``retransmits``: fraction of segments that were
-      retransmitted.
+      retransmitted, without SYNs.
     - ``opened_rate``, ``accepted_rate``: new TCP connections per second, by direction.
     - ``network``: bytes/s. ``link_share``: utilisation of the busiest link, if known.
     """
@@ -98,8 +98,7 @@ def compute_host_activity(
         sockets=max(s.sockets.get("inuse", 0) for s in samples),
         time_wait=max(s.sockets.get("tw", 0) for s in samples),
         listen_drops=_compute_growth(first.tcp, last.tcp, "ListenDrops"),
-        retransmits=_compute_growth(first.tcp, last.tcp, "RetransSegs")
-        / max(1, _compute_growth(first.tcp, last.tcp, "OutSegs")),
+        retransmits=_compute_retransmits(first, last),
         opened_rate=_compute_growth(first.tcp, last.tcp, "ActiveOpens") / elapsed_seconds,
         accepted_rate=_compute_growth(first.tcp, last.tcp, "PassiveOpens") / elapsed_seconds,
         network=sum(rates.values()),
@@ -268,6 +267,18 @@ def _compute_growth(
     first_counters: Mapping[str, int], last_counters: Mapping[str, int], counter_name: str
 ) -> int:
     return last_counters.get(counter_name, 0) - first_counters.get(counter_name, 0)
+
+
+def _compute_retransmits(first_sample: HostSample, last_sample: HostSample) -> float:
+    """Return the fraction of sent segments that were retransmitted.
+
+    SYNs are not counted, because they are also repeated if the accept queue of the peer is full.
+    """
+    sent, repeated, repeated_syns = (
+        _compute_growth(first_sample.tcp, last_sample.tcp, name)
+        for name in ("OutSegs", "RetransSegs", "TCPSynRetrans")
+    )
+    return max(0, repeated - repeated_syns) / max(1, sent)
 
 
 def _compute_quota_used_share(

@@ -24,6 +24,7 @@ TCP_COUNTERS = frozenset(
         "ListenOverflows",
         "ListenDrops",
         "RetransSegs",
+        "TCPSynRetrans",
         "OutSegs",
         "TCPReqQFullDrop",
         "CurrEstab",

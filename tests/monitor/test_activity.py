@@ -100,6 +100,24 @@ def test_a_host_that_was_hardly_seen(samples: tuple[HostSample, ...]) -> None:
     assert compute_host_activity(HOST, Observations(samples={"web1": samples}), 3.0) is None
 
 
+@pytest.mark.parametrize(
+    ("counters", "fraction"),
+    [
+        ({"RetransSegs": 40, "TCPSynRetrans": 40}, 0.0),  # an accept queue was full
+        ({"RetransSegs": 40, "TCPSynRetrans": 30}, 0.05),
+        ({"RetransSegs": 0, "TCPSynRetrans": 1}, 0.0),
+        ({"RetransSegs": 10}, 0.05),
+    ],
+)
+def test_repeated_syns_do_not_show_a_lossy_network(
+    counters: dict[str, int], fraction: float
+) -> None:
+    later = replace(LAST, tcp={**LAST.tcp, **counters})
+    found = compute_host_activity(HOST, Observations(samples={"web1": (FIRST, later)}), 3.0)
+    assert found is not None
+    assert found.retransmits == fraction
+
+
 def test_a_pool_of_processes() -> None:
     found = compute_instance_activity(FPM, SEEN, 3.0)
     assert (found.workers, found.cpu, found.cpu_delay, found.rss) == (5, 0.75, 0.5, 40)

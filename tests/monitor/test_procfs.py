@@ -60,6 +60,7 @@ def test_stream_under_load() -> None:
     assert last.sockets["tw"] > 0
     for counter in ("OutSegs", "ActiveOpens", "PassiveOpens"):
         assert last.tcp[counter] > samples[0].tcp[counter]
+    assert last.tcp["TCPSynRetrans"] == 4768
     assert last.network["lo"] > samples[0].network["lo"]
     assert last.open_files is not None
     assert last.link_speeds == {}  # no interface there knows its speed: -1, or an error on reading
