@@ -299,7 +299,10 @@ def check_network(context: ReadingContext) -> Bottleneck | None:
         if busiest_instance is None:
             continue
         if host.link_share is not None and host.link_share >= FULL_FRACTION:
-            reason = f"{host.name}'s link is {host.link_share:.0%} full at {host.network * 8e-9:.1f} Gb/s"
+            reason = (
+                f"{host.name}'s link is {host.link_share:.0%} full in one direction, at"
+                f" {host.network * 8e-9:.1f} Gb/s in both directions together"
+            )
             return _build_bottleneck(busiest_instance, Resource.NETWORK, reason, MEASURED)
         if host.retransmits >= 0.02:
             reason = (

@@ -30,7 +30,8 @@ class HostActivity:
     - ``descriptors``: fraction of fs.file-max. ``retransmits``: fraction of segments that were
       retransmitted, without SYNs.
     - ``opened_rate``, ``accepted_rate``: new TCP connections per second, by direction.
-    - ``network``: bytes/s. ``link_share``: utilisation of the busiest link, if known.
+    - ``network``: received and sent bytes/s. ``link_share``: utilisation of the busiest link in its
+      busier direction, if known.
     """
 
     name: str
@@ -75,9 +76,7 @@ def compute_host_activity(
     elapsed_seconds = max(last.uptime - first.uptime, 1e-6)
     cpu_seconds = {kind: last.cpu[kind] - first.cpu.get(kind, 0.0) for kind in last.cpu}
     total_seconds = sum(cpu_seconds.values()) or 1.0
-    rates = {
-        i: _compute_growth(first.network, last.network, i) / elapsed_seconds for i in last.network
-    }
+    rates = _compute_interface_rates(first, last)
     links = {name: speed for sample in samples for name, speed in sample.link_speeds.items()}
     return HostActivity(
         name=host.name,
@@ -101,8 +100,8 @@ def compute_host_activity(
         retransmits=_compute_retransmits(first, last),
         opened_rate=_compute_growth(first.tcp, last.tcp, "ActiveOpens") / elapsed_seconds,
         accepted_rate=_compute_growth(first.tcp, last.tcp, "PassiveOpens") / elapsed_seconds,
-        network=sum(rates.values()),
-        link_share=max((rates[i] / links[i] for i in rates if i in links), default=None),
+        network=sum(map(sum, rates.values())),
+        link_share=max((max(rates[i]) / links[i] for i in rates if i in links), default=None),
     )
 
 
@@ -279,6 +278,21 @@ def _compute_retransmits(first_sample: HostSample, last_sample: HostSample) -> f
         for name in ("OutSegs", "RetransSegs", "TCPSynRetrans")
     )
     return max(0, repeated - repeated_syns) / max(1, sent)
+
+
+def _compute_interface_rates(
+    first_sample: HostSample, last_sample: HostSample
+) -> dict[str, tuple[float, float]]:
+    """Return the received and the sent bytes/s of each interface."""
+    elapsed_seconds = max(last_sample.uptime - first_sample.uptime, 1e-6)
+    return {
+        name: (
+            (last.received - first.received) / elapsed_seconds,
+            (last.sent - first.sent) / elapsed_seconds,
+        )
+        for name, last in last_sample.network.items()
+        if (first := first_sample.network.get(name))
+    }
 
 
 def _compute_quota_used_share(

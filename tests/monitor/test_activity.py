@@ -18,7 +18,7 @@ from autotune.monitor.activity import (
 from autotune.monitor.counters import ServerCounters
 from autotune.monitor.host_watch import Observations, WatchedHost
 from autotune.monitor.process_table import ServiceProcesses
-from autotune.monitor.procfs import HostSample, ListenQueue
+from autotune.monitor.procfs import HostSample, InterfaceBytes, ListenQueue
 from autotune.services.base import AdoptedConfig, Endpoint, Placement, Role, Service
 from autotune.services.nginx.service import Nginx
 from autotune.services.php_fpm.service import PhpFpm
@@ -44,7 +44,7 @@ FIRST = HostSample(
     memory={"MemTotal": 1000, "MemAvailable": 400, "SwapFree": 500},
     tcp={"OutSegs": 100, "RetransSegs": 0, "ListenDrops": 7, "ActiveOpens": 5, "PassiveOpens": 50},
     sockets={"inuse": 5, "tw": 100},
-    network={"eth0": 0, "lo": 0},
+    network={"eth0": InterfaceBytes(0, 0), "lo": InterfaceBytes(0, 0)},
     link_speeds={"eth0": 1000.0},
     open_files=(10, 100),
     throttled_seconds=1.0,
@@ -66,7 +66,7 @@ LAST = HostSample(
         "PassiveOpens": 250,
     },
     sockets={"inuse": 9, "tw": 50},
-    network={"eth0": 1800, "lo": 200},
+    network={"eth0": InterfaceBytes(1500, 300), "lo": InterfaceBytes(100, 100)},
     link_speeds={"eth0": 1000.0},
     open_files=(30, 100),
     throttled_seconds=1.5,
@@ -89,7 +89,7 @@ def test_a_host() -> None:
     assert (found.running_processes, found.load, found.context_switches) == (3.0, 1.5, 1000.0)
     assert (found.memory, found.swapped_bytes) == (0.7, 100)
     assert (found.listen_drops, found.retransmits) == (2, 0.02)
-    assert (found.network, found.link_share) == (1000.0, 0.9)
+    assert (found.network, found.link_share) == (1000.0, 0.75)
     assert (found.opened_rate, found.accepted_rate) == (5.0, 100.0)
     assert (found.sockets, found.time_wait, found.descriptors) == (9, 100, 0.3)
     assert found.throttled == 0.25
@@ -98,6 +98,17 @@ def test_a_host() -> None:
 @pytest.mark.parametrize("samples", [(), (FIRST,), (FIRST, replace(LAST, uptime=110.0))])
 def test_a_host_that_was_hardly_seen(samples: tuple[HostSample, ...]) -> None:
     assert compute_host_activity(HOST, Observations(samples={"web1": samples}), 3.0) is None
+
+
+@pytest.mark.parametrize(
+    ("received", "sent", "share"),
+    [(900, 900, 0.45), (1800, 0, 0.9), (100, 1800, 0.9)],
+)
+def test_a_link_is_full_if_one_of_its_directions_is(received: int, sent: int, share: float) -> None:
+    later = replace(LAST, network={"eth0": InterfaceBytes(received, sent)})
+    found = compute_host_activity(HOST, Observations(samples={"web1": (FIRST, later)}), 3.0)
+    assert found is not None
+    assert (found.link_share, found.network) == (share, (received + sent) / 2)
 
 
 @pytest.mark.parametrize(
