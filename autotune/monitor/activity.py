@@ -235,6 +235,8 @@ def compute_counter_growth(
 ) -> dict[str, float]:
     """Return the growth of each counter. For counters in ``levels``, which can also fall, return the
     maximum.
+
+    A server that restarts sets its counters to 0. The growth of a counter that fell is its last value.
     """
     if not server_counters:
         return {}
@@ -242,7 +244,7 @@ def compute_counter_growth(
     return {
         name: max(a.values.get(name, 0.0) for a in server_counters)
         if name in levels
-        else value - first_values.get(name, 0.0)
+        else value - (first if (first := first_values.get(name, 0.0)) <= value else 0.0)
         for name, value in last_values.items()
     }
 

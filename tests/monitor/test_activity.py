@@ -207,6 +207,18 @@ def test_counters_grow_and_gauges_are_at_their_largest() -> None:
     assert compute_counter_growth([], frozenset()) == {}
 
 
+def test_a_counter_that_was_reset_has_grown_to_its_last_value() -> None:
+    answers = [
+        ServerCounters(0.1, {"hits": 9000.0, "misses": 700.0, "oom_restarts": 4.0}),
+        ServerCounters(0.1, {"hits": 900.0, "misses": 600.0, "oom_restarts": 5.0}),
+    ]
+    assert compute_counter_growth(answers, frozenset()) == {
+        "hits": 900.0,
+        "misses": 600.0,
+        "oom_restarts": 1.0,
+    }
+
+
 def test_a_host_in_a_few_numbers() -> None:
     found = compute_host_usages(
         (HOST,), Observations(samples={"web1": (FIRST, LAST)}), seconds=2.0
