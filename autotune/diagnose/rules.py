@@ -42,6 +42,10 @@ THROTTLED_SHARE, QUOTA_USED_SHARE = 0.25, 0.7
 HEAVY_CPU_SHARE = 0.75
 STORE_ROLES = (Role.STORE, Role.DATABASE)  # dependencies of an application, apart from caches
 MIN_RUNNABLE_PER_CPU = 1.25  # minimum number of runnable processes per CPU if CPU is the bottleneck
+# Memory is the bottleneck if at least the first fraction is in use. The second fraction suffices if pages
+# were swapped out. With more free memory, the kernel swaps out only unused pages.
+FULL_MEMORY, SWAPPING_MEMORY = 0.97, 0.85
+MIN_SWAPPED_BYTES = 1 << 20
 
 
 def check_generator(context: ReadingContext) -> Bottleneck | None:
@@ -140,7 +144,8 @@ def check_local_ports(context: ReadingContext) -> Bottleneck | None:
 
 def check_memory(context: ReadingContext) -> Bottleneck | None:
     for host in context.hosts.values():
-        if host.memory >= 0.97 or host.swapped_bytes > 1 << 20:
+        is_swapping = host.swapped_bytes > MIN_SWAPPED_BYTES and host.memory >= SWAPPING_MEMORY
+        if host.memory >= FULL_MEMORY or is_swapping:
             instance = max(
                 context.instances_on(host.name),
                 key=lambda p: p.rss * max(1, p.workers),
