@@ -434,6 +434,7 @@ BOTTLENECK_RULES: tuple[BottleneckRule, ...] = (
     ),  # a cache evicts keys that are requested again
     check_backlog,
     check_heavily_used_cpus,
+    apply_service_rules(lambda service: service.minor_rules),
 )
 
 

@@ -228,7 +228,8 @@ class Diagnosis:
     ``threads_parameter`` is the parameter for the number of threads that do all of the service's work.
     ``accepts_early`` is true if the service accepts connections before a worker is free to read the
     requests. ``refusal_rules`` detect rejected requests, ``worker_rules`` detect busy workers, and
-    ``cache_rules`` detect a cache that is too small.
+    ``cache_rules`` detect a cache that is too small. ``minor_rules`` detect shortages that cost little,
+    so they apply only if no other rule explains the reading.
     """
 
     counter_query: CounterQuery | None
@@ -242,6 +243,7 @@ class Diagnosis:
     refusal_rules: tuple[DiagnosisRule, ...] = ()
     worker_rules: tuple[DiagnosisRule, ...] = ()
     cache_rules: tuple[DiagnosisRule, ...] = ()
+    minor_rules: tuple[DiagnosisRule, ...] = ()
 
 
 def parse_parameter(change: str) -> str:
