@@ -285,14 +285,15 @@ def check_busy_threads(context: ReadingContext) -> Bottleneck | None:
     """Report a service whose threads are all busy."""
     for instance in context.instances:
         threads = context.count_threads(instance)
-        if threads is None or instance.cpu < FULL_FRACTION * threads:
+        used_cpus = context.compute_threads_cpu(instance)
+        if threads is None or used_cpus < FULL_FRACTION * threads:
             continue
         parameter_name = context.find_diagnosis(instance).threads_parameter
         resource = Resource.STORE if instance.role in STORE_ROLES else Resource.WORKERS
         return _build_bottleneck(
             instance,
             resource,
-            f"its {threads} threads used {instance.cpu:.2f} CPUs, their maximum: raise {parameter_name}",
+            f"its {threads} threads used {used_cpus:.2f} CPUs, their maximum: raise {parameter_name}",
             MEASURED,
         )
     return None

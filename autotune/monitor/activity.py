@@ -159,6 +159,7 @@ def _add_process_activity(
         workers=max((g.workers for g in groups), default=0),
         threads=max((g.threads for g in groups), default=0),
         cpu=_compute_rate(processes_by_time, lambda g: g.cpu) or 0.0,
+        main_cpu=_compute_rate(processes_by_time, lambda g: g.main_cpu),
         cpu_delay=_compute_rate(processes_by_time, lambda g: g.scheduling_delay),
         # The PSS, which divides shared memory among processes, is read only before and after the load.
         rss=max((g.max_pss for g in groups if g.max_pss), default=0)

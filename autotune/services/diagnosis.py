@@ -60,8 +60,9 @@ class Resource(enum.StrEnum):
 class InstanceActivity:
     """The activity of a service on a host during a reading.
 
-    ``cpu`` is the number of CPUs in use. ``cpu_delay`` is how long, in seconds per second, the
-    service's processes were runnable without getting a CPU. ``waiting_connections`` and
+    ``cpu`` is the number of CPUs in use, and ``main_cpu`` the number without processes that another
+    process of the service started. ``cpu_delay`` is how long, in seconds per second, the service's
+    processes were runnable without getting a CPU. ``waiting_connections`` and
     ``accepted_connections`` are the mean numbers of connections at the service's socket.
     ``queued_fraction`` is the share of samples with waiting connections, and
     ``accepted_when_queued`` the mean number of accepted connections in those samples. If a server
@@ -81,6 +82,7 @@ class InstanceActivity:
     workers: int = 0
     threads: int = 0
     cpu: float = 0.0
+    main_cpu: float | None = None
     cpu_delay: float | None = None
     rss: int = 0
     descriptors: int | None = None
@@ -226,6 +228,8 @@ class Diagnosis:
     (``backlog+``), or with a value (``pm=static``). Changes to a host service help any service on that
     host. Changes that reduce CPU work in one service help all services in its tier.
     ``threads_parameter`` is the parameter for the number of threads that do all of the service's work.
+    ``forks_helpers`` is true if these threads belong to the main process, and other processes only help,
+    for example by writing a snapshot.
     ``accepts_early`` is true if the service accepts connections before a worker is free to read the
     requests. ``refusal_rules`` detect rejected requests, ``worker_rules`` detect busy workers, and
     ``cache_rules`` detect a cache that is too small. ``minor_rules`` detect shortages that cost little,
@@ -237,6 +241,7 @@ class Diagnosis:
     recommended_changes: Mapping[Resource, tuple[str, ...]]
     complaint_patterns: Mapping[str, re.Pattern[str]] = field(default_factory=dict)
     threads_parameter: str = ""
+    forks_helpers: bool = False
     accepts_early: bool = False
     client_limit: ClientLimit | None = None
     lookup_counters: LookupCounters | None = None

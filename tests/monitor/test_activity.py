@@ -149,6 +149,15 @@ def test_a_pool_that_was_replaced_meanwhile_used_no_negative_time() -> None:
     )
 
 
+def test_the_main_process_is_counted_by_itself() -> None:
+    first, last = (
+        replace(sample, processes={"web.web1.php_fpm": ServiceProcesses(2, cpu=cpu, main_cpu=own)})
+        for sample, cpu, own in ((FIRST, 1.0, 0.5), (LAST, 5.0, 2.0))
+    )
+    found = compute_instance_activity(FPM, Observations(samples={"web1": (first, last)}), 3.0)
+    assert (found.cpu, found.main_cpu) == (2.0, 0.75)
+
+
 def test_samples_without_processes_are_skipped() -> None:
     between = replace(FIRST, uptime=101.0, processes={})
     assert (

@@ -103,6 +103,16 @@ def test_a_process_that_was_waited_for_still_counts() -> None:
     )
 
 
+def test_a_snapshot_is_not_the_work_of_the_main_process() -> None:
+    stat = "{} (x) S {} 1 1 0 -1 0 0 0 0 0 {} 50 {} 20 20 0 4 0 7 0 3 0"
+    files = {
+        "/proc/7/stat": stat.format(7, 1, 100, 480),  # a snapshot that has ended took 5 s
+        "/proc/8/stat": stat.format(8, 7, 250, 0),
+    }
+    found = sum_by_service(files, ProcessOwners(programs={"x": "x"}))["x"]
+    assert (found.cpu, found.main_cpu) == (9.7, 1.5)
+
+
 @pytest.mark.parametrize(
     ("page_size", "page_bytes"),
     [("65536", 65_536), ("4096", 4096), ("", PAGE_BYTES), ("x", PAGE_BYTES)],
