@@ -78,7 +78,12 @@ class ReadingContext:
             1.0 - self.hosts[instance.host].busy_share if instance.host in self.hosts else None
         )
         return InstanceReading(
-            instance, own_settings, self.reading.error_count, self.is_mostly_errors, idle_share
+            instance,
+            own_settings,
+            self.reading.error_count,
+            self.is_mostly_errors,
+            idle_share,
+            self.reading.intended - self.reading.error_count,
         )
 
     @property

@@ -41,6 +41,7 @@ THROTTLED_SHARE, QUOTA_USED_SHARE = 0.25, 0.7
 # bursts of requests wait for CPUs that are busy for at least this share of the time
 HEAVY_CPU_SHARE = 0.75
 STORE_ROLES = (Role.STORE, Role.DATABASE)  # dependencies of an application, apart from caches
+OTHER_ROLES = tuple(role for role in Role if role is not Role.DATABASE)
 MIN_RUNNABLE_PER_CPU = 1.25  # minimum number of runnable processes per CPU if CPU is the bottleneck
 # Memory is the bottleneck if at least the first fraction is in use. The second fraction suffices if pages
 # were swapped out. With more free memory, the kernel swaps out only unused pages.
@@ -428,7 +429,7 @@ BOTTLENECK_RULES: tuple[BottleneckRule, ...] = (
     check_store,
     check_crowded_cpus,
     apply_service_rules(
-        lambda service: service.worker_rules
+        lambda service: service.worker_rules, *OTHER_ROLES
     ),  # all workers are busy and requests wait
     apply_service_rules(
         lambda service: service.cache_rules

@@ -33,6 +33,8 @@ CROWDED_RATIO = 1.25
 # Names of counters for servers that report the states of their workers: busy workers, and workers
 # that wait for the next request on a connection.
 BUSY_WORKERS, KEEPALIVE_WORKERS = "working", "kept"
+# Name under which rules find the number of correct responses among a service's counters.
+ANSWERED_REQUESTS = "answered_requests"
 
 
 class Resource(enum.StrEnum):
@@ -113,6 +115,7 @@ class InstanceReading:
     ``settings`` are the service's own settings by bare name. ``failed_requests`` counts failed
     requests, and ``errors_dominate`` is true if failed requests outnumber late requests.
     ``idle_fraction`` is the idle share of the host's CPU time, if it is known.
+    ``answered_requests`` is the number of correct responses of the stack; 0 if unknown.
     """
 
     activity: InstanceActivity
@@ -120,6 +123,7 @@ class InstanceReading:
     failed_requests: int
     errors_dominate: bool
     idle_fraction: float | None
+    answered_requests: int = 0
 
     def get_setting(self, parameter_name: str) -> int | None:
         """Return the tuned or current value as an integer, or ``None`` if the value is not a
@@ -293,7 +297,12 @@ def build_evidence_rule(
             for name, value in reading.settings.items()
             if isinstance(value, int | float)
         }
-        counter_values = defaultdict(float, {**numeric_settings, **reading.activity.counters})
+        all_values = {
+            **numeric_settings,
+            **reading.activity.counters,
+            ANSWERED_REQUESTS: float(reading.answered_requests),
+        }
+        counter_values = defaultdict(float, all_values)
         return (
             ResourceShortage(resource, format_evidence(counter_values), confidence)
             if is_exhausted(counter_values)
