@@ -13,6 +13,7 @@ from autotune.monitor.activity import (
     compute_host_usages,
     compute_instance_activity,
     find_queue,
+    select_loaded_samples,
     select_samples,
 )
 from autotune.monitor.counters import ServerCounters
@@ -201,6 +202,89 @@ def test_the_queue_of_a_pool_on_a_port_is_not_that_of_a_longer_port() -> None:
 def test_samples_after_the_load_are_left_out() -> None:
     late = replace(LAST, uptime=104.0)
     assert list(select_samples((FIRST, LAST, late), 3.0)) == [FIRST, LAST]
+
+
+def saturated(*seconds: float, idle_until: float) -> tuple[HostSample, ...]:
+    """Samples of a host whose only CPU is idle, and from a moment on busy with PHP."""
+
+    def sample(at: float) -> HostSample:
+        busy = max(0.0, at - idle_until)
+        group = ServiceProcesses(5, cpu=busy, scheduling_delay=busy)
+        queue = ListenQueue(f"././{SOCKET}", 8 if busy else 0, None, 5 if busy else 0)
+        return replace(
+            FIRST,
+            uptime=100.0 + at,
+            cpu={"user": busy, "idle": at - busy},
+            tcp={"ActiveOpens": round(100 * busy), "ListenDrops": round(10 * at)},
+            memory={"SwapFree": 1000 - round(100 * at)},
+            network={"eth0": InterfaceBytes(round(900 * busy), 0)},
+            queues=(queue,),
+            processes={"web.web1.php_fpm": group},
+        )
+
+    return tuple(sample(at) for at in seconds)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "idle_until", "load_start", "load_end"),
+    [
+        ((0, 1, 2), 0.3, 0.0, 0.0),
+        ((0, 0.5, 1, 1.5, 2), 0.4, 0.0, 0.0),
+        ((0, 1.75, 2.65), 0.3, 0.3, 2.5),
+        # A ramp-up precedes, and the generator takes time to start again after it.
+        ((0, 1, 2, 3, 3.6), 1.9, 1.4, 3.4),
+        ((0, 0.5, 1, 1.5, 2, 2.5, 3), 1.0, 0.8, 2.8),
+    ],
+)
+def test_the_time_before_the_load_does_not_dilute_the_use_of_cpus(
+    seconds: tuple[float, ...], idle_until: float, load_start: float, load_end: float
+) -> None:
+    seen = Observations(
+        samples={"web1": saturated(*seconds, idle_until=idle_until)},
+        load_start=load_start,
+        load_end=load_end,
+    )
+    host = compute_host_activity(HOST, seen, 2.0)
+    pool = compute_instance_activity(FPM, seen, 2.0)
+    assert host is not None
+    assert host.busy_share == pytest.approx(1.0)
+    assert host.link_share == pytest.approx(0.9)
+    assert host.opened_rate == pytest.approx(100.0)
+    # Events count from the first sample on.
+    assert host.listen_drops == round(10 * seconds[-1])
+    assert host.swapped_bytes == round(100 * seconds[-1])
+    assert (pool.cpu, pool.cpu_delay) == pytest.approx((1.0, 1.0))
+    assert (pool.waiting_connections, pool.accepted_connections) == (8.0, 5.0)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "load_start", "first"),
+    [
+        ((), 0.0, None),
+        ((0,), 0.0, 0),
+        ((0, 2), 0.0, 0),
+        ((0, 0.3), 0.0, 0),
+        ((0, 1, 2), 0.0, 1),
+        ((0, 1.9, 2), 0.0, 0),  # the last two samples are too close to each other
+        ((0, 1, 2, 2.3), 1.4, 1),
+        ((0, 1, 2, 3), 0.6, 2),
+    ],
+)
+def test_rates_start_with_the_load(
+    seconds: tuple[float, ...], load_start: float, first: int | None
+) -> None:
+    samples = saturated(*seconds, idle_until=0.0)
+    found = select_loaded_samples(samples, load_start)
+    assert found == (samples if first is None else samples[first:])
+
+
+def test_samples_are_used_until_the_planned_end_of_the_load() -> None:
+    samples = saturated(0, 1, 2, 3, 4, idle_until=1.5)
+    ended = Observations(samples={"web1": samples}, load_start=1.0, load_end=3.0)
+    found = compute_host_activity(HOST, ended, 2.0)
+    assert found is not None
+    assert found.seconds == pytest.approx(1.0)  # from 2 to 3
+    assert found.busy_share == pytest.approx(1.0)
 
 
 def test_counters_grow_and_gauges_are_at_their_largest() -> None:
