@@ -35,6 +35,8 @@ REQUEST_TIME_SHARE = 0.5
 # If the stack uses a smaller share of the CPUs, other programs keep the CPUs busy.
 STACK_CPU_SHARE = 0.25
 MAX_CPU_SHARE = 1.25  # usage above this share of the quota means that the quota is not enforced
+# mean number of CPUs that are idle while a process waits for a disk, if the disk is the bottleneck
+MIN_DISK_WAIT = 0.5
 # CPU is the bottleneck if the quota throttles a host for at least the first share of the time. At least
 # the second share of the quota must also be used.
 THROTTLED_SHARE, QUOTA_USED_SHARE = 0.25, 0.7
@@ -319,6 +321,34 @@ def check_network(context: ReadingContext) -> Bottleneck | None:
     return None
 
 
+def check_awaited_disk(context: ReadingContext) -> Bottleneck | None:
+    """Report the disk of a database's host if the application may wait for the disk.
+
+    For example, a commit waits until the disk has written the log, which no counter shows. The time that
+    the application spends waiting must be known, because background writes delay no request.
+    """
+    return check_disk(context) if compute_php_seconds(context) else None
+
+
+def check_disk(context: ReadingContext) -> Bottleneck | None:
+    """Report the disk of a database's host if processes wait for the disk while CPUs are idle."""
+    for instance in context.instances_with_role(Role.DATABASE):
+        host = context.hosts.get(instance.host)
+        # Under a quota, the kernel shows the disk waits of the whole machine.
+        if host is None or host.quota_used_share is not None:
+            continue
+        waiting_cpus = host.cpu.get("iowait", 0.0) * host.cpus
+        if waiting_cpus >= MIN_DISK_WAIT and host.busy_share < HEAVY_CPU_SHARE:
+            return _build_bottleneck(
+                instance,
+                Resource.DISK,
+                f"{waiting_cpus:.1f} of {host.name}'s {host.cpus:g} CPUs waited for a disk while"
+                f" {host.cpu.get('idle', 0.0):.0%} were idle: use a faster disk, or write less",
+                POSSIBLE,
+            )
+    return None
+
+
 def check_store(context: ReadingContext) -> Bottleneck | None:
     """Report a cache or store for which every request waits in PHP, even at the lowest rate.
 
@@ -426,6 +456,7 @@ BOTTLENECK_RULES: tuple[BottleneckRule, ...] = (
     apply_service_rules(
         lambda service: service.worker_rules, Role.DATABASE
     ),  # a database reports its own wait events
+    check_awaited_disk,
     check_store,
     check_crowded_cpus,
     apply_service_rules(
@@ -436,6 +467,7 @@ BOTTLENECK_RULES: tuple[BottleneckRule, ...] = (
     ),  # a cache evicts keys that are requested again
     check_backlog,
     check_heavily_used_cpus,
+    check_disk,
     apply_service_rules(lambda service: service.minor_rules),
 )
 
