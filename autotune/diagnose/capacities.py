@@ -172,9 +172,10 @@ def _find_max_workers(context: ReadingContext, instance: InstanceActivity) -> fl
 
 def _find_thread_usage(context: ReadingContext, instance: InstanceActivity) -> ResourceUsage | None:
     threads = context.count_threads(instance)
-    if threads is None or instance.cpu <= 0:
+    used_cpus = context.compute_threads_cpu(instance)
+    if threads is None or used_cpus <= 0:
         return None
-    share = instance.cpu / threads
+    share = used_cpus / threads
     return ResourceUsage(
         f"{instance.label}.threads", (instance.tier,), context.answered_rate, share, THREADS_LOG_SD
     )

@@ -25,6 +25,8 @@ WAITING_RESOURCES = (Resource.WORKERS, Resource.STORE, Resource.CPU)
 # Resources that new connections between tiers use up.
 CONNECTION_RESOURCES = (Resource.CPU, Resource.CONNECTIONS)
 DATABASE_WAITS = (Resource.DISK, Resource.CACHE, Resource.LOCKS, Resource.STORE)
+# Waits that a database counts under any load, even if no request notices them.
+COUNTED_WAITS = (Resource.DISK, Resource.CACHE, Resource.LOCKS)
 MIN_GAIN = 1.25  # minimum gain with which a cause replaces the observed shortage
 MIN_MISS_SHARE = 0.25  # a cache counts as too small if at least this share of lookups miss
 # a cache also counts as too small at this number of misses per request
@@ -96,17 +98,21 @@ def _estimate_gain(context: ReadingContext, waiting_share: float) -> float:
     """Return the factor by which requests/s would rise if ``waiting_share`` of the requests no longer
     waited for a store.
     """
+    factor = _compute_pool_gain(context, waiting_share)
+    return 1.0 if factor is None else min(factor, _compute_cpu_headroom(context), MAX_GAIN)
+
+
+def _compute_pool_gain(context: ReadingContext, waiting_share: float) -> float | None:
+    """Return the gain of the application's workers alone, as if the CPUs were unlimited; ``None`` if
+    unknown.
+    """
     php_seconds = compute_php_seconds(context)
     if not php_seconds or context.answered_rate <= 0:
-        return 1.0
+        return None
     pools = context.application_pools
     work_seconds = sum(pool.cpu + (pool.cpu_delay or 0.0) for pool in pools) / context.answered_rate
     wait_seconds = max(0.0, php_seconds - max(work_seconds, MIN_WORK_SHARE * php_seconds))
-    return min(
-        php_seconds / (php_seconds - waiting_share * wait_seconds),
-        _compute_cpu_headroom(context),
-        MAX_GAIN,
-    )
+    return php_seconds / (php_seconds - waiting_share * wait_seconds)
 
 
 def _compute_cpu_headroom(context: ReadingContext) -> float:
@@ -157,14 +163,27 @@ def _build_cache_cause(
     )
 
 
+def is_negligible(context: ReadingContext, cause: Bottleneck) -> bool:
+    """True if ``cause`` is a wait in a database, but the application is known to spend little time
+    waiting.
+    """
+    if not _is_database(context, cause) or cause.resource not in COUNTED_WAITS:
+        return False
+    gain = _compute_pool_gain(context, 1.0)
+    return gain is not None and gain < MIN_GAIN
+
+
+def _is_database(context: ReadingContext, shortage: Bottleneck) -> bool:
+    roles = {(i.tier, i.service): i.role for i in context.instances}
+    return roles.get((shortage.tier, shortage.service)) is Role.DATABASE
+
+
 def _estimate_database_gain(context: ReadingContext, shortage: Bottleneck) -> Bottleneck:
     """If ``shortage`` is a slow database, add the gain and the pools that wait for the database.
 
     Any other shortage is returned unchanged.
     """
-    roles = {(i.tier, i.service): i.role for i in context.instances}
-    is_database = roles.get((shortage.tier, shortage.service)) is Role.DATABASE
-    if not is_database or shortage.resource not in DATABASE_WAITS:
+    if not _is_database(context, shortage) or shortage.resource not in DATABASE_WAITS:
         return shortage
     gain = _estimate_gain(context, 1.0)
     pools = {(pool.tier, pool.service) for pool in context.application_pools}

@@ -66,6 +66,11 @@ class ReadingContext:
         threads = self.find_setting(instance, parameter_name) if parameter_name else None
         return None if threads is None else max(threads, 1)
 
+    def compute_threads_cpu(self, instance: InstanceActivity) -> float:
+        """Return the number of CPUs that the threads that do a service's work used."""
+        has_helpers = self.find_diagnosis(instance).forks_helpers
+        return instance.main_cpu if has_helpers and instance.main_cpu is not None else instance.cpu
+
     def build_instance_reading(self, instance: InstanceActivity) -> InstanceReading:
         """Return the data of one instance, as input for the rules of its service."""
         own_settings = select_service_settings(self.settings, instance.label)
@@ -73,7 +78,12 @@ class ReadingContext:
             1.0 - self.hosts[instance.host].busy_share if instance.host in self.hosts else None
         )
         return InstanceReading(
-            instance, own_settings, self.reading.error_count, self.is_mostly_errors, idle_share
+            instance,
+            own_settings,
+            self.reading.error_count,
+            self.is_mostly_errors,
+            idle_share,
+            self.reading.intended - self.reading.error_count,
         )
 
     @property

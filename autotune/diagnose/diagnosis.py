@@ -6,8 +6,8 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from autotune.deploy.stack import Stack
-from autotune.diagnose.bottleneck import Bottleneck
-from autotune.diagnose.causes import find_cause
+from autotune.diagnose.bottleneck import Bottleneck, RelatedShortage
+from autotune.diagnose.causes import find_cause, is_negligible
 from autotune.diagnose.context import ReadingContext, build_context, compute_latency_floor
 from autotune.diagnose.rules import BOTTLENECK_RULES
 from autotune.measure.reading import Reading
@@ -105,9 +105,26 @@ def select_bottleneck(contexts: Sequence[ReadingContext]) -> Bottleneck | None:
 def find_first_bottleneck(context: ReadingContext) -> Bottleneck | None:
     """Return the finding of the first rule that applies to a reading. If the finding has a cause in
     another tier, return the cause instead.
+
+    A database wait that hardly delays the application is returned only if no other rule applies.
+    Otherwise, the wait is a related shortage.
     """
-    finding = next((finding for rule in BOTTLENECK_RULES if (finding := rule(context))), None)
-    return None if finding is None else find_cause(context, finding)
+    negligible_wait = None
+    for rule in BOTTLENECK_RULES:
+        if (finding := rule(context)) is None:
+            continue
+        cause = find_cause(context, finding)
+        if not is_negligible(context, cause):
+            return _add_related_wait(cause, negligible_wait)
+        negligible_wait = negligible_wait or cause
+    return negligible_wait
+
+
+def _add_related_wait(cause: Bottleneck, wait: Bottleneck | None) -> Bottleneck:
+    if wait is None:
+        return cause
+    related = (*cause.related, RelatedShortage(wait.tier, wait.service, wait.resource))
+    return replace(cause, related=tuple(dict.fromkeys(related)))
 
 
 def find_max_rss(watched_readings: Iterable[WatchedReading]) -> dict[str, int]:

@@ -35,13 +35,20 @@ REQUEST_TIME_SHARE = 0.5
 # If the stack uses a smaller share of the CPUs, other programs keep the CPUs busy.
 STACK_CPU_SHARE = 0.25
 MAX_CPU_SHARE = 1.25  # usage above this share of the quota means that the quota is not enforced
+# mean number of CPUs that are idle while a process waits for a disk, if the disk is the bottleneck
+MIN_DISK_WAIT = 0.5
 # CPU is the bottleneck if the quota throttles a host for at least the first share of the time. At least
 # the second share of the quota must also be used.
 THROTTLED_SHARE, QUOTA_USED_SHARE = 0.25, 0.7
 # bursts of requests wait for CPUs that are busy for at least this share of the time
 HEAVY_CPU_SHARE = 0.75
 STORE_ROLES = (Role.STORE, Role.DATABASE)  # dependencies of an application, apart from caches
+OTHER_ROLES = tuple(role for role in Role if role is not Role.DATABASE)
 MIN_RUNNABLE_PER_CPU = 1.25  # minimum number of runnable processes per CPU if CPU is the bottleneck
+# Memory is the bottleneck if at least the first fraction is in use. The second fraction suffices if pages
+# were swapped out. With more free memory, the kernel swaps out only unused pages.
+FULL_MEMORY, SWAPPING_MEMORY = 0.97, 0.85
+MIN_SWAPPED_BYTES = 1 << 20
 
 
 def check_generator(context: ReadingContext) -> Bottleneck | None:
@@ -140,7 +147,8 @@ def check_local_ports(context: ReadingContext) -> Bottleneck | None:
 
 def check_memory(context: ReadingContext) -> Bottleneck | None:
     for host in context.hosts.values():
-        if host.memory >= 0.97 or host.swapped_bytes > 1 << 20:
+        is_swapping = host.swapped_bytes > MIN_SWAPPED_BYTES and host.memory >= SWAPPING_MEMORY
+        if host.memory >= FULL_MEMORY or is_swapping:
             instance = max(
                 context.instances_on(host.name),
                 key=lambda p: p.rss * max(1, p.workers),
@@ -280,14 +288,15 @@ def check_busy_threads(context: ReadingContext) -> Bottleneck | None:
     """Report a service whose threads are all busy."""
     for instance in context.instances:
         threads = context.count_threads(instance)
-        if threads is None or instance.cpu < FULL_FRACTION * threads:
+        used_cpus = context.compute_threads_cpu(instance)
+        if threads is None or used_cpus < FULL_FRACTION * threads:
             continue
         parameter_name = context.find_diagnosis(instance).threads_parameter
         resource = Resource.STORE if instance.role in STORE_ROLES else Resource.WORKERS
         return _build_bottleneck(
             instance,
             resource,
-            f"its {threads} threads used {instance.cpu:.2f} CPUs, their maximum: raise {parameter_name}",
+            f"its {threads} threads used {used_cpus:.2f} CPUs, their maximum: raise {parameter_name}",
             MEASURED,
         )
     return None
@@ -299,11 +308,44 @@ def check_network(context: ReadingContext) -> Bottleneck | None:
         if busiest_instance is None:
             continue
         if host.link_share is not None and host.link_share >= FULL_FRACTION:
-            reason = f"{host.name}'s link is {host.link_share:.0%} full at {host.network * 8e-9:.1f} Gb/s"
+            reason = (
+                f"{host.name}'s link is {host.link_share:.0%} full in one direction, at"
+                f" {host.network * 8e-9:.1f} Gb/s in both directions together"
+            )
             return _build_bottleneck(busiest_instance, Resource.NETWORK, reason, MEASURED)
         if host.retransmits >= 0.02:
-            reason = f"{host.name} retransmitted {host.retransmits:.1%} of its segments"
+            reason = (
+                f"{host.name} retransmitted {host.retransmits:.1%} of its segments, without SYNs"
+            )
             return _build_bottleneck(busiest_instance, Resource.NETWORK, reason, INFERRED)
+    return None
+
+
+def check_awaited_disk(context: ReadingContext) -> Bottleneck | None:
+    """Report the disk of a database's host if the application may wait for the disk.
+
+    For example, a commit waits until the disk has written the log, which no counter shows. The time that
+    the application spends waiting must be known, because background writes delay no request.
+    """
+    return check_disk(context) if compute_php_seconds(context) else None
+
+
+def check_disk(context: ReadingContext) -> Bottleneck | None:
+    """Report the disk of a database's host if processes wait for the disk while CPUs are idle."""
+    for instance in context.instances_with_role(Role.DATABASE):
+        host = context.hosts.get(instance.host)
+        # Under a quota, the kernel shows the disk waits of the whole machine.
+        if host is None or host.quota_used_share is not None:
+            continue
+        waiting_cpus = host.cpu.get("iowait", 0.0) * host.cpus
+        if waiting_cpus >= MIN_DISK_WAIT and host.busy_share < HEAVY_CPU_SHARE:
+            return _build_bottleneck(
+                instance,
+                Resource.DISK,
+                f"{waiting_cpus:.1f} of {host.name}'s {host.cpus:g} CPUs waited for a disk while"
+                f" {host.cpu.get('idle', 0.0):.0%} were idle: use a faster disk, or write less",
+                POSSIBLE,
+            )
     return None
 
 
@@ -414,16 +456,19 @@ BOTTLENECK_RULES: tuple[BottleneckRule, ...] = (
     apply_service_rules(
         lambda service: service.worker_rules, Role.DATABASE
     ),  # a database reports its own wait events
+    check_awaited_disk,
     check_store,
     check_crowded_cpus,
     apply_service_rules(
-        lambda service: service.worker_rules
+        lambda service: service.worker_rules, *OTHER_ROLES
     ),  # all workers are busy and requests wait
     apply_service_rules(
         lambda service: service.cache_rules
     ),  # a cache evicts keys that are requested again
     check_backlog,
     check_heavily_used_cpus,
+    check_disk,
+    apply_service_rules(lambda service: service.minor_rules),
 )
 
 

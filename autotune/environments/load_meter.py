@@ -105,6 +105,7 @@ class LoadMeter:
                     max_rate=self.max_rate,
                     validator=check.validator if check else None,
                     earlier_inspection=check.find_inspection(rate) if check else AnswerInspection(),
+                    on_start=host_watch.mark_load,
                 )
             lacks_ports = NO_PORT_ERROR in load_result.errors
             if not (may_repeat and lacks_ports and self._wait_for_ports(spec)):

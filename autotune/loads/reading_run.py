@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import itertools
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from autotune.loads import load_host, probes, start_times
@@ -84,11 +84,14 @@ def take_reading(
     max_rate: float,
     validator: AnswerValidator | None = None,
     earlier_inspection: AnswerInspection = EMPTY_INSPECTION,
+    on_start: Callable[[float], None] = lambda _: None,
 ) -> LoadResult:
     """Offer ``spec`` from all load hosts together and count the results.
 
     ``validator`` decides which responses are correct. Without a validator, only the expected body of
     the request is checked, if it is set. ``earlier_inspection`` is the sample at lower rates.
+    ``on_start`` is called with the planned seconds of load just before load starts: once, or again after
+    a checked ramp-up.
 
     Raises RateTooHigh if ``spec`` would make more than ``max_rate`` requests/s, HostUnreachable if
     a load host is lost, and LoadError if a host lacks the generator.
@@ -99,7 +102,7 @@ def take_reading(
         shortage := load_host.find_port_shortage(transports, request, spec)
     ):
         return LoadResult.build_unsent_result(spec.request_count, str(shortage), NO_PORT_ERROR)
-    load_run = _LoadRun(load, request, transports, max_rate)
+    load_run = _LoadRun(load, request, transports, max_rate, on_start)
     ramp_timeout = min(spec.timeout, RAMP_TIMEOUT_LIMITS * spec.latency_limit)
     ramp_spec = replace(spec, seconds=spec.ramp_seconds, timeout=ramp_timeout)
     # If less than one request is due in the ramp-up, there is no ramp-up.
@@ -156,12 +159,16 @@ class _LoadShare:
 
 @dataclass(frozen=True)
 class _LoadRun:
-    """A load, and the hosts that together offer at most ``max_rate`` requests/s of it."""
+    """A load, and the hosts that together offer at most ``max_rate`` requests/s of it.
+
+    ``on_start`` is called with the planned seconds of load just before load starts.
+    """
 
     load: LoadGenerator
     request: Request
     transports: Sequence[Transport]
     max_rate: float
+    on_start: Callable[[float], None]
 
     def offer_load(
         self,
@@ -185,18 +192,8 @@ class _LoadRun:
             return LoadResult.build_unsent_result(spec.request_count, reason)
         commands = [share.command for share in (*ramp_shares, *shares)]
         if sample:
-            command = sample.command
-            commands.append(
-                LoadCommand(
-                    self.transports[0],
-                    start_times.delay_command(delay, command.argv),
-                    command.max_rate,
-                    start=delay,
-                    end=delay + command.span_seconds,
-                    timeout=delay + command.stop_seconds,
-                    input=command.input,
-                )
-            )
+            commands.append(self._build_sample_command(sample.command, delay))
+        self.on_start(delay + spec.seconds)
         outputs = run_together(commands, self.max_rate)
         counted_outputs = outputs[len(ramp_shares) :][: len(shares)]
         for output in counted_outputs:
@@ -208,6 +205,18 @@ class _LoadRun:
         if sample is None or result.limited:
             return result  # a limited result does not describe the server
         return result.reclassify(sample.find_wrong_answers(result, outputs[-1]))
+
+    def _build_sample_command(self, command: probes.ProbeCommand, delay: float) -> LoadCommand:
+        """Return the command that sends the requests of a sample after ``delay`` seconds."""
+        return LoadCommand(
+            self.transports[0],
+            start_times.delay_command(delay, command.argv),
+            command.max_rate,
+            start=delay,
+            end=delay + command.span_seconds,
+            timeout=delay + command.stop_seconds,
+            input=command.input,
+        )
 
     def _build_shares(
         self, spec: LoadSpec, host_start_times: Mapping[str, int], delay_seconds: float = 0.0

@@ -15,12 +15,13 @@ from autotune.services.base import Endpoint, Role
 from autotune.services.diagnosis import BUSY_WORKERS, InstanceActivity
 
 LOAD_START_SECONDS = 0.5  # time until a generator's load has started
+MIN_RATE_SECONDS = 0.5  # minimum time over which the use of CPUs and links is computed
 LATE_SAMPLE_SECONDS = 1.5  # time until the last sample of a busy host arrives
 
 
 @dataclass(frozen=True)
 class HostActivity:
-    """The activity of a host during a reading.
+    """The activity of a host during a reading. CPU shares and rates exclude the time before the load.
 
     - ``cpu``: CPU time by kind, as fractions (0 … 1) of all CPUs that the kernel shows.
     - ``cpus``: number of CPUs that the host may use. ``quota_used_share``: number of CPUs in use, set
@@ -28,9 +29,10 @@ class HostActivity:
     - ``running_processes``: mean number of runnable threads. ``memory``: highest fraction of the memory
       in use.
     - ``descriptors``: fraction of fs.file-max. ``retransmits``: fraction of segments that were
-      retransmitted.
+      retransmitted, without SYNs.
     - ``opened_rate``, ``accepted_rate``: new TCP connections per second, by direction.
-    - ``network``: bytes/s. ``link_share``: utilisation of the busiest link, if known.
+    - ``network``: received and sent bytes/s. ``link_share``: utilisation of the busiest link in its
+      busier direction, if known.
     """
 
     name: str
@@ -68,16 +70,15 @@ def compute_host_activity(
     host: WatchedHost, observations: Observations, seconds: float
 ) -> HostActivity | None:
     """Return a host's activity; ``None`` with fewer than two samples within ``seconds``."""
-    samples = select_samples(observations.samples.get(host.name, ()), seconds)
+    samples = _select_watched_samples(observations, host.name, seconds)
     if len(samples) < 2:
         return None
-    first, last = samples[0], samples[-1]
+    loaded_samples = select_loaded_samples(samples, observations.load_start)
+    before, first, last = samples[0], loaded_samples[0], samples[-1]
     elapsed_seconds = max(last.uptime - first.uptime, 1e-6)
     cpu_seconds = {kind: last.cpu[kind] - first.cpu.get(kind, 0.0) for kind in last.cpu}
     total_seconds = sum(cpu_seconds.values()) or 1.0
-    rates = {
-        i: _compute_growth(first.network, last.network, i) / elapsed_seconds for i in last.network
-    }
+    rates = _compute_interface_rates(first, last)
     links = {name: speed for sample in samples for name, speed in sample.link_speeds.items()}
     return HostActivity(
         name=host.name,
@@ -87,23 +88,22 @@ def compute_host_activity(
         quota_used_share=_compute_quota_used_share(first, last, host.cpus),
         throttled=((last.throttled_seconds or 0.0) - (first.throttled_seconds or 0.0))
         / elapsed_seconds,
-        running_processes=fmean(s.running for s in samples),
+        running_processes=fmean(s.running for s in loaded_samples),
         load=last.load,
         context_switches=(last.context_switches - first.context_switches) / elapsed_seconds,
         memory=max(map(_compute_memory_share, samples)),
-        swapped_bytes=max(0, first.memory.get("SwapFree", 0) - last.memory.get("SwapFree", 0)),
+        swapped_bytes=max(0, -_compute_growth(before.memory, last.memory, "SwapFree")),
         descriptors=max(
             s.open_files[0] / s.open_files[1] if s.open_files else 0.0 for s in samples
         ),
         sockets=max(s.sockets.get("inuse", 0) for s in samples),
         time_wait=max(s.sockets.get("tw", 0) for s in samples),
-        listen_drops=_compute_growth(first.tcp, last.tcp, "ListenDrops"),
-        retransmits=_compute_growth(first.tcp, last.tcp, "RetransSegs")
-        / max(1, _compute_growth(first.tcp, last.tcp, "OutSegs")),
+        listen_drops=_compute_growth(before.tcp, last.tcp, "ListenDrops"),
+        retransmits=_compute_retransmits(first, last),
         opened_rate=_compute_growth(first.tcp, last.tcp, "ActiveOpens") / elapsed_seconds,
         accepted_rate=_compute_growth(first.tcp, last.tcp, "PassiveOpens") / elapsed_seconds,
-        network=sum(rates.values()),
-        link_share=max((rates[i] / links[i] for i in rates if i in links), default=None),
+        network=sum(map(sum, rates.values())),
+        link_share=max((max(rates[i]) / links[i] for i in rates if i in links), default=None),
     )
 
 
@@ -111,17 +111,11 @@ def compute_instance_activity(
     instance: ServiceInstance, observations: Observations, seconds: float
 ) -> InstanceActivity:
     """Return a service's activity. Figures that were not observed are zero or ``None``."""
-    all_samples = observations.samples.get(instance.placement.host, ())
-    samples = select_samples(all_samples, seconds)
-    processes_by_time = {
-        s.uptime: s.processes[instance.name] for s in samples if instance.name in s.processes
-    }
-    if len(processes_by_time) < 2:  # samples from a busy host arrive late
-        processes_by_time = {
-            s.uptime: s.processes[instance.name]
-            for s in all_samples
-            if instance.name in s.processes
-        }
+    samples = _select_watched_samples(observations, instance.placement.host, seconds)
+    process_samples = [s for s in samples if instance.name in s.processes]
+    if len(process_samples) < 2:  # samples from a busy host arrive late
+        all_samples = observations.samples.get(instance.placement.host, ())
+        process_samples = [s for s in all_samples if instance.name in s.processes]
     answers = observations.counters.get(instance.name, ())
     query = find_counter_query(instance)
     activity = InstanceActivity(
@@ -141,26 +135,35 @@ def compute_instance_activity(
         log_complaints=observations.log_complaints.get(instance.name, {}),
         fault=observations.faults.get(instance.name),
     )
-    queues = [queue for s in samples if (queue := find_queue(instance, s.queues))]
     busy_workers = [a.values[BUSY_WORKERS] for a in answers if a and BUSY_WORKERS in a.values]
     # The first sample precedes the load, and the last sample follows the load.
+    loaded_samples = select_loaded_samples(samples, observations.load_start)
+    first_index = max(1, len(samples) - len(loaded_samples))
+    loaded_queues, queues = (
+        [queue for s in some_samples if (queue := find_queue(instance, s.queues))]
+        for some_samples in (samples[first_index:-1], samples)
+    )
     return _add_socket_activity(
-        _add_process_activity(activity, processes_by_time),
-        queues[1:-1] or queues,
+        _add_process_activity(activity, process_samples, observations.load_start),
+        loaded_queues or queues,
         busy_workers[1:-1] or busy_workers,
     )
 
 
 def _add_process_activity(
-    activity: InstanceActivity, processes_by_time: Mapping[float, ServiceProcesses]
+    activity: InstanceActivity, samples: Sequence[HostSample], load_start: float
 ) -> InstanceActivity:
-    groups = tuple(processes_by_time.values())
+    """Return the activity with the figures of the service's processes, which all samples contain."""
+    groups = [s.processes[activity.name] for s in samples]
+    loaded_samples = select_loaded_samples(samples, load_start)
+    processes_by_time = {s.uptime: s.processes[activity.name] for s in loaded_samples}
     limits = [g.descriptor_limit for g in groups if g.descriptor_limit]
     return replace(
         activity,
         workers=max((g.workers for g in groups), default=0),
         threads=max((g.threads for g in groups), default=0),
         cpu=_compute_rate(processes_by_time, lambda g: g.cpu) or 0.0,
+        main_cpu=_compute_rate(processes_by_time, lambda g: g.main_cpu),
         cpu_delay=_compute_rate(processes_by_time, lambda g: g.scheduling_delay),
         # The PSS, which divides shared memory among processes, is read only before and after the load.
         rss=max((g.max_pss for g in groups if g.max_pss), default=0)
@@ -209,6 +212,23 @@ def select_samples(samples: Sequence[HostSample], seconds: float) -> Sequence[Ho
     return samples_within
 
 
+def select_loaded_samples(samples: Sequence[HostSample], load_start: float) -> Sequence[HostSample]:
+    """Return the samples since the load started, ``load_start`` seconds after the first sample.
+
+    Earlier samples would dilute the use of CPUs and links. They are included only if the others cover
+    less than ``MIN_RATE_SECONDS``.
+    """
+    if not samples:
+        return samples
+    latest_start = samples[-1].uptime - MIN_RATE_SECONDS
+    possible_starts = [s for s in samples if s.uptime <= latest_start] or [samples[0]]
+    load_uptime = samples[0].uptime + load_start + LOAD_START_SECONDS
+    first_sample = next(
+        (s for s in possible_starts if s.uptime >= load_uptime), possible_starts[-1]
+    )
+    return samples[samples.index(first_sample) :]
+
+
 def find_queue(instance: ServiceInstance, queues: Sequence[ListenQueue]) -> ListenQueue | None:
     """Return the sum of a service's listening sockets, because ``reuseport`` opens several sockets per
     port.
@@ -237,6 +257,8 @@ def compute_counter_growth(
 ) -> dict[str, float]:
     """Return the growth of each counter. For counters in ``levels``, which can also fall, return the
     maximum.
+
+    A server that restarts sets its counters to 0. The growth of a counter that fell is its last value.
     """
     if not server_counters:
         return {}
@@ -244,9 +266,16 @@ def compute_counter_growth(
     return {
         name: max(a.values.get(name, 0.0) for a in server_counters)
         if name in levels
-        else value - first_values.get(name, 0.0)
+        else value - (first if (first := first_values.get(name, 0.0)) <= value else 0.0)
         for name, value in last_values.items()
     }
+
+
+def _select_watched_samples(
+    observations: Observations, host: str, seconds: float
+) -> Sequence[HostSample]:
+    """Return the samples of a host until the planned end of the load, or for at least ``seconds``."""
+    return select_samples(observations.samples.get(host, ()), max(seconds, observations.load_end))
 
 
 def _compute_rate(
@@ -268,6 +297,33 @@ def _compute_growth(
     first_counters: Mapping[str, int], last_counters: Mapping[str, int], counter_name: str
 ) -> int:
     return last_counters.get(counter_name, 0) - first_counters.get(counter_name, 0)
+
+
+def _compute_retransmits(first_sample: HostSample, last_sample: HostSample) -> float:
+    """Return the fraction of sent segments that were retransmitted.
+
+    SYNs are not counted, because they are also repeated if the accept queue of the peer is full.
+    """
+    sent, repeated, repeated_syns = (
+        _compute_growth(first_sample.tcp, last_sample.tcp, name)
+        for name in ("OutSegs", "RetransSegs", "TCPSynRetrans")
+    )
+    return max(0, repeated - repeated_syns) / max(1, sent)
+
+
+def _compute_interface_rates(
+    first_sample: HostSample, last_sample: HostSample
+) -> dict[str, tuple[float, float]]:
+    """Return the received and the sent bytes/s of each interface."""
+    elapsed_seconds = max(last_sample.uptime - first_sample.uptime, 1e-6)
+    return {
+        name: (
+            (last.received - first.received) / elapsed_seconds,
+            (last.sent - first.sent) / elapsed_seconds,
+        )
+        for name, last in last_sample.network.items()
+        if (first := first_sample.network.get(name))
+    }
 
 
 def _compute_quota_used_share(

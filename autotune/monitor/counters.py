@@ -18,6 +18,7 @@ from autotune.transports.base import Transport
 
 TIMEOUT_SECONDS = 0.5  # a server that takes longer counts as not responding
 _MAX_ANSWER_BYTES = 1 << 18
+ERROR_PREFIXES = ("ERROR", "-")  # start of an error reply
 
 
 @dataclass(frozen=True)
@@ -65,27 +66,37 @@ class CounterReader:
         """Return the counters; ``None`` if the server did not respond in time."""
         start_time = time.monotonic()
         try:
-            response = b"" if self._uses_only_command else self._query_socket()
+            text = "" if self._uses_only_command else self._query_socket().decode(errors="replace")
         except OSError:
             self.close()
-            response = b""
-        if not response and by_command and self._transport is not None:
-            # The path of the command's program may be unknown.
-            with contextlib.suppress(KeyError):
-                command_result = self._transport.run(
-                    self._query.build_command(self.part.placement), timeout=5.0
-                )
-                response = command_result.stdout.encode() if command_result.ok else b""
-        if not response:
+            text = ""
+        needs_command = not text
+        if text.startswith(ERROR_PREFIXES) and not find_refusal(text, self._query):
+            # For example, the server requires a password, which only the command reads on the host.
+            self.close()
+            self._uses_only_command, needs_command = self._transport is not None, True
+        if needs_command and by_command:
+            text = self._run_command() or text
+        if not text:
             return None
-        return parse_counters(
-            response.decode(errors="replace"), self._query, time.monotonic() - start_time
-        )
+        return parse_counters(text, self._query, time.monotonic() - start_time)
 
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+    def _run_command(self) -> str:
+        """Return the output of the server's client program; empty if the program failed."""
+        if self._transport is None:
+            return ""
+        # The path of the program may be unknown.
+        with contextlib.suppress(KeyError):
+            command_result = self._transport.run(
+                self._query.build_command(self.part.placement), timeout=5.0
+            )
+            return command_result.stdout if command_result.ok else ""
+        return ""
 
     def _query_socket(self) -> bytes:
         placement = self.part.placement
@@ -108,10 +119,21 @@ class CounterReader:
         return response
 
 
+def find_refusal(text: str, query: CounterQuery) -> str | None:
+    """Return the error of a server that reached its limit of clients; ``None`` for other replies."""
+    first_line = text.partition("\n")[0].strip()
+    pattern = query.refusal_pattern
+    return first_line.lstrip("-") if pattern and pattern.search(first_line) else None
+
+
 def parse_counters(text: str, query: CounterQuery, seconds: float) -> ServerCounters:
-    """Return the counters from lines such as ``STAT name value``, ``name value`` or ``name:value``."""
-    if text.startswith(("ERROR", "-")):
-        return ServerCounters(seconds, error=text.strip().lstrip("-"))
+    """Return the counters from lines such as ``STAT name value``, ``name value`` or ``name:value``.
+
+    Only an error that reports a reached limit of clients is kept. Other errors, such as a missing
+    password, do not show that the server refuses clients of the stack.
+    """
+    if refusal := find_refusal(text, query):
+        return ServerCounters(seconds, error=refusal)
     counter_values = {}
     for line in split_lines(text):
         name, _, value = line.removeprefix("STAT ").strip().replace(":", " ", 1).partition(" ")

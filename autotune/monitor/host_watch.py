@@ -54,7 +54,8 @@ class Observations:
 
     ``samples`` and ``sampling_cpu_seconds`` (the CPU time of sampling) are by host. ``counters`` and
     ``log_complaints`` are by service instance. ``faults`` describes instances that respond wrongly even
-    without load.
+    without load. ``load_start`` and ``load_end`` are the start and the planned end of the load, in
+    seconds since the first samples were requested.
     """
 
     samples: Mapping[str, tuple[HostSample, ...]] = field(default_factory=dict)
@@ -63,6 +64,8 @@ class Observations:
     log_complaints: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     failures: tuple[str, ...] = ()
     faults: Mapping[str, str] = field(default_factory=dict)
+    load_start: float = 0.0
+    load_end: float = 0.0
 
 
 def build_watched_hosts(
@@ -99,8 +102,11 @@ class HostWatch:
         self._counters: dict[str, list[ServerCounters | None]] = {}
         self._complaints: dict[str, Mapping[str, int]] = {}
         self._failures: list[str] = []
+        self._start_time = 0.0
+        self._load_start = self._load_end = 0.0
 
     def __enter__(self) -> Self:
+        self._start_time = time.monotonic()
         for index, host in enumerate(self._hosts):
             # Register the stream before its thread starts, so that an early exit also stops the stream.
             self._record_failure(self._take_first_sample, host, index / len(self._hosts))
@@ -127,6 +133,11 @@ class HostWatch:
         for host in self._streams:
             self._failures.append(f"{host} did not send its samples in time")
 
+    def mark_load(self, seconds: float) -> None:
+        """Record that load of ``seconds`` starts now. The load after a ramp-up is recorded again."""
+        self._load_start = time.monotonic() - self._start_time
+        self._load_end = self._load_start + seconds
+
     @property
     def observations(self) -> Observations:
         counters = {instance: tuple(answers) for instance, answers in self._counters.items()}
@@ -136,6 +147,8 @@ class HostWatch:
             counters,
             dict(self._complaints),
             tuple(self._failures),
+            load_start=self._load_start,
+            load_end=self._load_end,
         )
 
     def _start_thread(self, action: Callable[..., None], *args: object) -> None:

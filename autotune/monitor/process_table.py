@@ -22,10 +22,11 @@ class ServiceProcesses:
     """The processes of one service.
 
     ``workers`` is the number of processes without masters. ``cpu`` is the CPU time in seconds since the
-    processes started, including exited children. ``scheduling_delay`` is the time in seconds that they
-    waited for a CPU. ``max_rss`` is the size of the largest process in bytes. ``max_pss`` is the largest
-    proportional set size (PSS) in bytes, or ``None`` if unknown. ``descriptors`` is the largest number of
-    open descriptors of one process.
+    processes started, including exited children. ``main_cpu`` excludes all processes that another process
+    of the service started. ``scheduling_delay`` is the time in seconds that the processes waited for a
+    CPU. ``max_rss`` is the size of the largest process in bytes. ``max_pss`` is the largest proportional
+    set size (PSS) in bytes, or ``None`` if unknown. ``descriptors`` is the largest number of open
+    descriptors of one process.
     """
 
     workers: int = 0
@@ -37,6 +38,7 @@ class ServiceProcesses:
     descriptors: int | None = None
     descriptor_limit: int | None = None
     max_pss: int | None = None
+    main_cpu: float | None = None
 
 
 @dataclass(frozen=True)
@@ -123,13 +125,14 @@ def _sum_processes(
     processes_with_paths: list[tuple[ProcessStat, str]], text_by_path: Mapping[str, str]
 ) -> ServiceProcesses:
     processes = [process for process, _ in processes_with_paths]
-    parents = {p.parent for p in processes}
+    parents, pids = {p.parent for p in processes}, {p.pid for p in processes}
     workers = [p for p in processes if p.pid not in parents] or processes
     schedule_times = [
         _parse_schedstat(text_by_path.get(f"{path}/schedstat", ""))
         for _, path in processes_with_paths
     ]
     cpu_delays = [times[1] for times in schedule_times if times]
+    own_cpu = [*map(_compute_cpu_seconds, processes, schedule_times)]
     descriptor_counts, descriptor_limits, pss_kilobytes = (
         dict(_parse_numbers(text_by_path, OPEN_FILES_SECTION, " ")),
         dict(_parse_numbers(text_by_path, FILE_LIMIT_SECTION, ":")),
@@ -144,12 +147,17 @@ def _sum_processes(
         workers=len(workers),
         running=sum(p.state == "R" for p in processes),
         threads=sum(p.threads for p in workers),
-        cpu=sum(map(_compute_cpu_seconds, processes, schedule_times)),
+        cpu=sum(own_cpu) + sum(p.children_cpu for p in processes),
         scheduling_delay=sum(cpu_delays) if cpu_delays else None,
         max_rss=max(p.rss for p in processes),
         max_pss=_find_max_pss([path for _, path in processes_with_paths], pss_kilobytes),
         descriptors=descriptor_counts.get(f"{fullest_process}/fd") or None,
         descriptor_limit=descriptor_limits.get(f"{fullest_process}/limits"),
+        main_cpu=sum(
+            seconds
+            for process, seconds in zip(processes, own_cpu, strict=True)
+            if process.parent not in pids
+        ),
     )
 
 
@@ -189,5 +197,4 @@ def _compute_cpu_seconds(
 ) -> float:
     # The CPU time of many nearly idle processes would be zero in hundredths of a second. The
     # scheduler's nanoseconds are exact, but cover only one thread.
-    own_seconds = scheduler_times[0] if scheduler_times and process.threads == 1 else process.cpu
-    return own_seconds + process.children_cpu
+    return scheduler_times[0] if scheduler_times and process.threads == 1 else process.cpu

@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from autotune.monitor.process_table import ProcessOwners, ServiceProcesses, sum_by_service
 from autotune.strict_parsing import is_uint, parse_decimal, parse_uint, split_lines
@@ -24,6 +25,7 @@ TCP_COUNTERS = frozenset(
         "ListenOverflows",
         "ListenDrops",
         "RetransSegs",
+        "TCPSynRetrans",
         "OutSegs",
         "TCPReqQFullDrop",
         "CurrEstab",
@@ -77,6 +79,13 @@ class ListenQueue:
     unread_count: int = 0
 
 
+class InterfaceBytes(NamedTuple):
+    """The bytes that a network interface has received and sent."""
+
+    received: int
+    sent: int
+
+
 @dataclass(frozen=True)
 class HostSample:
     """One sample of one host, at ``uptime`` seconds of its monotonic clock (time since boot).
@@ -87,7 +96,7 @@ class HostSample:
       ``throttled_seconds``: time for which the quota throttled the control group.
     - ``memory``: sizes in bytes. Keys that start with ``Group`` describe the control group.
     - ``tcp``: the kernel's counters, by their names in /proc/net.
-    - ``network``: sum of received and sent bytes by interface. ``link_speeds``: bytes/s by interface.
+    - ``network``: received and sent bytes by interface. ``link_speeds``: bytes/s by interface.
     """
 
     uptime: float
@@ -98,7 +107,7 @@ class HostSample:
     memory: Mapping[str, int] = field(default_factory=dict)
     tcp: Mapping[str, int] = field(default_factory=dict)
     sockets: Mapping[str, int] = field(default_factory=dict)
-    network: Mapping[str, int] = field(default_factory=dict)
+    network: Mapping[str, InterfaceBytes] = field(default_factory=dict)
     link_speeds: Mapping[str, float] = field(default_factory=dict)
     open_files: tuple[int, int] | None = None
     quota_cpu_seconds: float | None = None
@@ -130,7 +139,7 @@ def build_sample(texts: Mapping[str, str], owners: ProcessOwners) -> HostSample:
             texts.get("/proc/net/sockstat", ""), texts.get("/proc/net/sockstat6", "")
         ),
         network={
-            name: parse_uint(row[0]) + parse_uint(row[8])
+            name: InterfaceBytes(parse_uint(row[0]), parse_uint(row[8]))
             for name, row in interfaces.items()
             if len(row) >= 9 and is_uint(row[0])
         },

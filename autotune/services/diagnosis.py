@@ -33,6 +33,8 @@ CROWDED_RATIO = 1.25
 # Names of counters for servers that report the states of their workers: busy workers, and workers
 # that wait for the next request on a connection.
 BUSY_WORKERS, KEEPALIVE_WORKERS = "working", "kept"
+# Name under which rules find the number of correct responses among a service's counters.
+ANSWERED_REQUESTS = "answered_requests"
 
 
 class Resource(enum.StrEnum):
@@ -60,8 +62,9 @@ class Resource(enum.StrEnum):
 class InstanceActivity:
     """The activity of a service on a host during a reading.
 
-    ``cpu`` is the number of CPUs in use. ``cpu_delay`` is how long, in seconds per second, the
-    service's processes were runnable without getting a CPU. ``waiting_connections`` and
+    ``cpu`` is the number of CPUs in use, and ``main_cpu`` the number without processes that another
+    process of the service started. ``cpu_delay`` is how long, in seconds per second, the service's
+    processes were runnable without getting a CPU. ``waiting_connections`` and
     ``accepted_connections`` are the mean numbers of connections at the service's socket.
     ``queued_fraction`` is the share of samples with waiting connections, and
     ``accepted_when_queued`` the mean number of accepted connections in those samples. If a server
@@ -81,6 +84,7 @@ class InstanceActivity:
     workers: int = 0
     threads: int = 0
     cpu: float = 0.0
+    main_cpu: float | None = None
     cpu_delay: float | None = None
     rss: int = 0
     descriptors: int | None = None
@@ -111,6 +115,7 @@ class InstanceReading:
     ``settings`` are the service's own settings by bare name. ``failed_requests`` counts failed
     requests, and ``errors_dominate`` is true if failed requests outnumber late requests.
     ``idle_fraction`` is the idle share of the host's CPU time, if it is known.
+    ``answered_requests`` is the number of correct responses of the stack; 0 if unknown.
     """
 
     activity: InstanceActivity
@@ -118,6 +123,7 @@ class InstanceReading:
     failed_requests: int
     errors_dominate: bool
     idle_fraction: float | None
+    answered_requests: int = 0
 
     def get_setting(self, parameter_name: str) -> int | None:
         """Return the tuned or current value as an integer, or ``None`` if the value is not a
@@ -159,7 +165,7 @@ class CounterQuery:
     connection would occupy a worker. ``find_socket`` returns the Unix socket that is used instead
     of the port: a path, or a name in the working directory. ``interval_seconds`` is the interval at
     which the command runs during a reading; if it is 0, the command runs only before and after the
-    reading.
+    reading. ``refusal_pattern`` matches the error of a server that reached its limit of clients.
     """
 
     request: bytes
@@ -171,6 +177,7 @@ class CounterQuery:
     is_local_only: bool = False
     interval_seconds: float = 0.0
     find_socket: Callable[[Placement], str] | None = None
+    refusal_pattern: re.Pattern[str] | None = None
 
 
 # For servers whose port serves only clients. Their counters can be read only by a command.
@@ -225,9 +232,12 @@ class Diagnosis:
     (``backlog+``), or with a value (``pm=static``). Changes to a host service help any service on that
     host. Changes that reduce CPU work in one service help all services in its tier.
     ``threads_parameter`` is the parameter for the number of threads that do all of the service's work.
+    ``forks_helpers`` is true if these threads belong to the main process, and other processes only help,
+    for example by writing a snapshot.
     ``accepts_early`` is true if the service accepts connections before a worker is free to read the
     requests. ``refusal_rules`` detect rejected requests, ``worker_rules`` detect busy workers, and
-    ``cache_rules`` detect a cache that is too small.
+    ``cache_rules`` detect a cache that is too small. ``minor_rules`` detect shortages that cost little,
+    so they apply only if no other rule explains the reading.
     """
 
     counter_query: CounterQuery | None
@@ -235,12 +245,14 @@ class Diagnosis:
     recommended_changes: Mapping[Resource, tuple[str, ...]]
     complaint_patterns: Mapping[str, re.Pattern[str]] = field(default_factory=dict)
     threads_parameter: str = ""
+    forks_helpers: bool = False
     accepts_early: bool = False
     client_limit: ClientLimit | None = None
     lookup_counters: LookupCounters | None = None
     refusal_rules: tuple[DiagnosisRule, ...] = ()
     worker_rules: tuple[DiagnosisRule, ...] = ()
     cache_rules: tuple[DiagnosisRule, ...] = ()
+    minor_rules: tuple[DiagnosisRule, ...] = ()
 
 
 def parse_parameter(change: str) -> str:
@@ -285,7 +297,12 @@ def build_evidence_rule(
             for name, value in reading.settings.items()
             if isinstance(value, int | float)
         }
-        counter_values = defaultdict(float, {**numeric_settings, **reading.activity.counters})
+        all_values = {
+            **numeric_settings,
+            **reading.activity.counters,
+            ANSWERED_REQUESTS: float(reading.answered_requests),
+        }
+        counter_values = defaultdict(float, all_values)
         return (
             ResourceShortage(resource, format_evidence(counter_values), confidence)
             if is_exhausted(counter_values)

@@ -132,6 +132,7 @@ COUNTER_QUERY = CounterQuery(
     build_command=lambda site: _build_client_command(site, "INFO"),
     counter_names=LEVEL_COUNTERS | TOTAL_COUNTERS,
     level_names=LEVEL_COUNTERS,
+    refusal_pattern=re.compile(r"max number of clients (?:\+ cluster connections )?reached"),
 )
 CLIENT_LIMIT = ClientLimit("maxclients", "rejected_connections")
 

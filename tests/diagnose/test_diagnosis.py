@@ -34,6 +34,7 @@ TIERS = {
     "lb.apache": ("lb", Role.PROXY),
     "web.apache": ("web", Role.WEB),
     "php_fpm": ("web", Role.APP),
+    "php_ini": ("web", Role.HOST),
     "memcached": ("cache", Role.CACHE),
     "redis": ("store", Role.STORE),
     "postgresql": ("db", Role.DATABASE),

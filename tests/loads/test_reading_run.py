@@ -23,6 +23,7 @@ from autotune.loads.reading_run import has_run_away, take_reading
 from autotune.services.base import Argv, Endpoint
 from autotune.transports.base import CommandResult
 from autotune.transports.local import LocalTransport
+from tests.loads.offered import Recorder
 from tests.loads.servers import nginx
 from tests.meanwhile import asked_meanwhile
 from tests.ports import free_port
@@ -67,6 +68,30 @@ def offer(endpoint: Endpoint, path: str, spec: LoadSpec = ORDER) -> LoadResult:
         LocalTransport(),
         max_rate=20_000.0,
     )
+
+
+@pytest.mark.parametrize(
+    ("ramp_seconds", "announced"),
+    [
+        (0.0, [(0, 2.0)]),
+        (0.25, [(0, 2.25)]),  # the short ramp-up goes over into the reading
+        (1.0, [(0, 1.0), (1, 2.0)]),
+    ],
+)
+def test_each_start_of_the_load_is_announced_with_its_duration(
+    ramp_seconds: float, announced: list[tuple[int, float]]
+) -> None:
+    host = Recorder("load1")
+    found: list[tuple[int, float]] = []
+    take_reading(
+        HttperfGenerator(),
+        Request(Endpoint("198.18.0.1", 80), "/"),
+        replace(PATIENT, seconds=2.0, ramp_seconds=ramp_seconds),
+        host,
+        max_rate=20_000.0,
+        on_start=lambda seconds: found.append((len(host.ran), seconds)),
+    )
+    assert found == announced
 
 
 @pytest.mark.stack

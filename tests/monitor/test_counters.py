@@ -13,12 +13,13 @@ import pytest
 
 from autotune.deploy.stack import ServiceInstance
 from autotune.monitor import counters
-from autotune.monitor.counters import CounterReader, parse_counters
+from autotune.monitor.counters import CounterReader, ServerCounters, parse_counters
 from autotune.services.apache.diagnosis import count_workers
 from autotune.services.apache.service import STATUS_HOST
 from autotune.services.apache_mod_php.service import ApacheModPhp
 from autotune.services.base import Endpoint, Placement, Role
 from autotune.services.memcached.service import Memcached
+from autotune.services.redis.service import Redis
 from autotune.services.registry import SHIPPED
 from autotune.transports.base import CommandResult
 from autotune.transports.local import LocalTransport
@@ -26,7 +27,7 @@ from autotune.transports.local import LocalTransport
 FIXTURES = Path(__file__).parent / "fixtures"
 QUERIES = {
     name: query
-    for name in ("memcached", "redis")
+    for name in ("memcached", "redis", "kvrocks")
     if (query := SHIPPED.find_diagnosis(name).counter_query)
 }
 
@@ -43,6 +44,14 @@ def cache_at(port: int) -> ServiceInstance:
         listen=Endpoint("127.0.0.1", port),
     )  # fmt: skip
     return ServiceInstance(Memcached(), site)
+
+
+def store_at(port: int) -> ServiceInstance:
+    site = Placement(
+        tier="store", host="redis1", role=Role.STORE, directory="/nowhere",
+        listen=Endpoint("127.0.0.1", port), programs={"redis-cli": "/usr/bin/redis-cli"},
+    )  # fmt: skip
+    return ServiceInstance(Redis(), site)
 
 
 @pytest.mark.parametrize(
@@ -68,12 +77,61 @@ def test_recorded_answers(service: str, fixture: str, expected: dict[str, float]
     [
         ("memcached", "ERROR Too many open connections\r\n"),
         ("redis", "-ERR max number of clients reached\r\n"),
+        ("redis", "-ERR max number of clients + cluster connections reached\r\n"),
+        ("kvrocks", "-ERR max number of clients reached\r\n"),
     ],
 )
 def test_refusals_are_kept(service: str, text: str) -> None:
     found = parse_counters(text, QUERIES[service], 0.001)
     assert found.error == text.strip().lstrip("-")
     assert not found.values
+
+
+@pytest.mark.parametrize(
+    ("service", "text"),
+    [
+        ("memcached", "ERROR\r\n"),
+        ("redis", "-NOAUTH Authentication required.\r\n"),
+        ("redis", "-DENIED Redis is running in protected mode\r\n"),
+        ("kvrocks", "-NOAUTH Authentication required.\r\n"),
+    ],
+)
+def test_other_errors_are_not_refusals(service: str, text: str) -> None:
+    assert parse_counters(text, QUERIES[service], 0.5) == ServerCounters(0.5)
+
+
+def test_a_server_with_a_password_is_queried_by_the_command_that_reads_the_password() -> None:
+    commands = []
+
+    class Elsewhere(LocalTransport):
+        def run(self, argv: Sequence[str], **how: Any) -> CommandResult:
+            commands.append(argv[0])
+            info = (FIXTURES / "redis-info.txt").read_text()
+            return CommandResult(tuple(argv), 0, info, "")
+
+    def serve(server: socket.socket) -> None:
+        for _ in range(2):
+            connection, _ = server.accept()
+            with connection:
+                assert connection.recv(100) == b"INFO\r\n"
+                connection.sendall(b"-NOAUTH Authentication required.\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=serve, args=(server,))
+        thread.start()
+        store = store_at(server.getsockname()[1])
+        here, remote = CounterReader(store, None), CounterReader(store, Elsewhere())
+        unanswered = here.read(by_command=True)
+        found = [remote.read(by_command=True), remote.read(by_command=True)]
+        thread.join()
+    assert unanswered is not None
+    assert (unanswered.error, unanswered.values) == (None, {})
+    assert commands == ["/usr/bin/redis-cli"] * 2
+    assert not remote.is_cheap
+    for one in found:
+        assert one is not None
+        assert one.error is None
+        assert one.values["maxclients"] == 10_000
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -249,3 +250,15 @@ def test_a_server_that_is_asked_by_a_command_alone_is_asked_meanwhile(
     answers = watch.observations.counters["db.a.postgresql"]
     assert len(answers) >= 4
     assert [answer.values["active"] for answer in answers[:4] if answer] == [1, 2, 3, 4]
+
+
+def test_the_load_is_recorded_from_its_last_start_to_its_planned_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    moments = iter((100.0, 100.5, 102.0, 110.0))
+    clock = SimpleNamespace(monotonic=lambda: next(moments))
+    monkeypatch.setattr("autotune.monitor.host_watch.time", clock)
+    with HostWatch((), 5.0) as watch:
+        watch.mark_load(1.0)  # a ramp-up
+        watch.mark_load(3.0)
+    assert (watch.observations.load_start, watch.observations.load_end) == (2.0, 5.0)

@@ -60,6 +60,7 @@ def test_stream_under_load() -> None:
     assert last.sockets["tw"] > 0
     for counter in ("OutSegs", "ActiveOpens", "PassiveOpens"):
         assert last.tcp[counter] > samples[0].tcp[counter]
+    assert last.tcp["TCPSynRetrans"] == 4768
     assert last.network["lo"] > samples[0].network["lo"]
     assert last.open_files is not None
     assert last.link_speeds == {}  # no interface there knows its speed: -1, or an error on reading
@@ -100,6 +101,16 @@ def test_a_process_that_was_waited_for_still_counts() -> None:
     assert (
         sum_by_service({"/proc/1/stat": stat}, ProcessOwners(programs={"x": "x"}))["x"].cpu == 2.0
     )
+
+
+def test_a_snapshot_is_not_the_work_of_the_main_process() -> None:
+    stat = "{} (x) S {} 1 1 0 -1 0 0 0 0 0 {} 50 {} 20 20 0 4 0 7 0 3 0"
+    files = {
+        "/proc/7/stat": stat.format(7, 1, 100, 480),  # a snapshot that has ended took 5 s
+        "/proc/8/stat": stat.format(8, 7, 250, 0),
+    }
+    found = sum_by_service(files, ProcessOwners(programs={"x": "x"}))["x"]
+    assert (found.cpu, found.main_cpu) == (9.7, 1.5)
 
 
 @pytest.mark.parametrize(

@@ -207,7 +207,7 @@ def test_what_it_runs_out_of(counted: dict[str, float], move: str) -> None:
     part = InstanceReading(
         activity, {}, failed_requests=0, errors_dominate=False, idle_fraction=0.6
     )
-    rules = (*DIAGNOSIS.refusal_rules, *DIAGNOSIS.cache_rules)
+    rules = (*DIAGNOSIS.refusal_rules, *DIAGNOSIS.minor_rules)
     findings: list[ResourceShortage] = [finding for rule in rules if (finding := rule(part))]
     assert [finding.resource for finding in findings] == ([Resource.CACHE] if move else [])
     assert all(move in finding.evidence for finding in findings)

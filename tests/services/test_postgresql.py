@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,7 @@ def reading(settings: dict[str, Any], **values: Any) -> InstanceReading:
         ({"counters": {"blks_hit": 9, "blks_read": 20}}, None, ""),
         ({"counters": {"temp_files": 8, "temp_bytes": 9e7}}, Resource.DISK, "raise work_mem"),
         ({"counters": {"checkpoints_req": 2}}, Resource.DISK, "raise max_wal_size"),
+        ({"counters": {"checkpoints_req": 1}}, None, ""),
     ],
 )
 def test_what_it_runs_out_of(values: dict[str, Any], resource: Resource | None, move: str) -> None:
@@ -121,6 +123,16 @@ def test_what_it_runs_out_of(values: dict[str, Any], resource: Resource | None, 
     findings = [finding for rule in rules if (finding := rule(part))]
     assert [finding.resource for finding in findings] == ([resource] if resource else [])
     assert all(move in finding.evidence for finding in findings)
+
+
+@pytest.mark.parametrize(("temp_files", "is_short"), [(49, False), (50, True)])
+def test_temporary_files_matter_if_many_requests_write_them(
+    temp_files: int, is_short: bool
+) -> None:
+    counters = {"temp_files": temp_files, "temp_bytes": 9e7}
+    part = replace(reading({}, counters=counters), answered_requests=1000)
+    findings = [finding for rule in DIAGNOSIS.worker_rules if (finding := rule(part))]
+    assert [finding.resource for finding in findings] == [Resource.DISK] * is_short
 
 
 def test_its_log_says_whom_it_turned_away() -> None:

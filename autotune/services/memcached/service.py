@@ -271,6 +271,7 @@ DIAGNOSIS = Diagnosis(
         build_command=lambda site: build_stats_command(site, "stats"),
         counter_names=LEVEL_COUNTERS | TOTAL_COUNTERS,
         level_names=LEVEL_COUNTERS,
+        refusal_pattern=re.compile(r"Too many open connections"),
     ),
     find_log=lambda site: site.choose(None, Memcached.unit_name),
     recommended_changes={

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autotune.services.diagnosis import (
-    INFERRED,
+    POSSIBLE,
     REPORTED,
     Diagnosis,
     InstanceReading,
@@ -49,10 +49,11 @@ def _detect_full_cache(reading: InstanceReading) -> ResourceShortage | None:
     return ResourceShortage(Resource.CACHE, f"{recompiled_text}: {cause_text}", REPORTED)
 
 
-# Strings that do not fit into the buffer are copied into each process.
+# Strings that do not fit into the buffer are copied into each process. Large applications fill the
+# default buffer under any load, so a full buffer alone hardly explains late responses.
 STRING_BUFFER_RULE = build_evidence_rule(
     Resource.CACHE,
-    INFERRED,
+    POSSIBLE,
     lambda c: c["strings_free_memory"] < 0.01 * c["strings_buffer_size"],
     lambda c: (
         f"its {c['strings_buffer_size'] / 2**20:.0f} MB for interned strings are full:"
@@ -85,5 +86,5 @@ DIAGNOSIS = Diagnosis(
     # A full OPcache rejects scripts. This rule precedes the rule about busy CPUs, because compiling
     # rejected scripts keeps the CPUs busy.
     refusal_rules=(_detect_full_cache,),
-    cache_rules=(STRING_BUFFER_RULE,),
+    minor_rules=(STRING_BUFFER_RULE,),
 )

@@ -19,6 +19,7 @@ from autotune.services.base import (
     Value,
 )
 from autotune.services.diagnosis import (
+    ANSWERED_REQUESTS,
     INFERRED,
     MEASURED,
     ClientLimit,
@@ -318,11 +319,13 @@ SHORTAGE_RULES = (
             f" {c['deadlocks']:.0f} deadlocks: shorten transactions that change the same rows"
         ),
     ),
-    # Sorts use temporary files on disk.
+    # Sorts use temporary files on disk. Fewer than one file per 20 requests delays only a few requests.
     build_evidence_rule(
         Resource.DISK,
         INFERRED,
-        lambda c: c["temp_files"] and c["temp_bytes"] >= 2**20,
+        lambda c: (
+            c["temp_files"] >= max(1.0, 0.05 * c[ANSWERED_REQUESTS]) and c["temp_bytes"] >= 2**20
+        ),
         lambda c: (
             f"queries wrote {c['temp_files']:.0f} temporary files, {c['temp_bytes'] / 2**20:.0f} MB:"
             " raise work_mem"
@@ -339,10 +342,11 @@ SHORTAGE_RULES = (
             f" buffers, {c['blks_read']:.0f} were not: raise shared_buffers"
         ),
     ),
+    # A single early checkpoint may be due to writes before the reading.
     build_evidence_rule(
         Resource.DISK,
         INFERRED,
-        lambda c: c["checkpoints_req"] > 0,
+        lambda c: c["checkpoints_req"] >= 2,
         lambda c: (
             f"the WAL was full {c['checkpoints_req']:.0f} times, which caused early checkpoints:"
             " raise max_wal_size"

@@ -148,6 +148,7 @@ DIAGNOSIS = Diagnosis(
         Resource.CONNECTIONS: ("maxclients+", "tcp_backlog+"),
     },
     threads_parameter="io_threads",
+    forks_helpers=True,  # BGSAVE and BGREWRITEAOF
     client_limit=CLIENT_LIMIT,
 )
 
