@@ -7,8 +7,8 @@ from autotune.optimize.gp.surrogate import SurrogateModel
 from autotune.optimize.simplify import is_expendable, revert_changes, simplify_winner
 from autotune.parameter_name import ParameterName
 from autotune.space.space import SearchSpace
-from autotune.study.ranking import is_clearly_worse, select_feasible_trials
-from autotune.study.study_state import Phase, State
+from autotune.study.ranking import is_clearly_worse
+from autotune.study.study_state import Phase, State, Trial
 from autotune.study.winner_changes import Simplification
 
 
@@ -33,10 +33,7 @@ def select_next_block(
         previous_record.refused,
     )
     if (reverted_block := previous_record.reverted) and simplified_trials:
-        # The model treats an unexpected loss as a disturbance, but a clear loss must not be ignored.
-        keeps_peak = select_feasible_trials(simplified_trials[-1:]) and not is_clearly_worse(
-            state, trial_number, simplified_trials[-1]
-        )
+        keeps_peak = _keeps_peak(state, trial_number, simplified_trials[-1])
         if keeps_peak and is_expendable(surrogate, space, winner, reverted_block, omitted_changes):
             accepted_trial, omitted_changes = simplified_trials[-1].number, reverted_block
         else:
@@ -57,6 +54,18 @@ def select_next_block(
         refused=refused_blocks,
         measured=len(state.list_started_trials(Phase.SIMPLIFIED)),
     )
+
+
+def _keeps_peak(state: State, winner_number: int, simplified_trial: Trial) -> bool:
+    """True if a simplified winner did not clearly sustain less than the winner.
+
+    The model treats an unexpected loss as a disturbance, but a clear loss must not be ignored. A pruned
+    measurement shows a clear loss, although its peak is imprecise.
+    """
+    peak = simplified_trial.peak
+    if peak is None or not peak.is_feasible or peak.is_pruned:
+        return False
+    return not is_clearly_worse(state, winner_number, simplified_trial)
 
 
 def _find_named_parameters(state: State, space: SearchSpace) -> set[str]:
