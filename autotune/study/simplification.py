@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import takewhile
+
 from autotune.diagnose.bottleneck import Bottleneck
 from autotune.optimize.gp.surrogate import SurrogateModel
 from autotune.optimize.simplify import is_expendable, revert_changes, simplify_winner
@@ -10,6 +13,10 @@ from autotune.space.space import SearchSpace
 from autotune.study.ranking import is_clearly_worse
 from autotune.study.study_state import Phase, State, Trial
 from autotune.study.winner_changes import Simplification
+
+# Maximum number of consecutive measurements of blocks that show nothing, for example because the load
+# generator failed. More of them would stop the study (`trial.MAX_FAULTS`), which needs no block.
+MAX_UNMEASURED_BLOCKS = 2
 
 
 def select_next_block(
@@ -21,12 +28,12 @@ def select_next_block(
     mention them.
     """
     space = space.with_core_parameters(_find_named_parameters(state, space))
-    leader, previous_record = (
-        state.find_trial(trial_number),
-        state.simplification or Simplification(),
-    )
+    leader = state.find_trial(trial_number)
+    previous_record = state.simplification or Simplification()
     winner = space.replace_impossible_values(leader.effective_settings, leader.settings)
     simplified_trials = state.list_finished_trials(Phase.SIMPLIFIED)
+    if previous_record.reverted and simplified_trials and simplified_trials[-1].is_unmeasured:
+        return _repeat_block(state, previous_record)
     accepted_trial, omitted_changes, refused_blocks = (
         previous_record.accepted,
         previous_record.without,
@@ -52,6 +59,22 @@ def select_next_block(
         accepted=accepted_trial,
         without=tuple(omitted_changes),
         refused=refused_blocks,
+        measured=len(state.list_started_trials(Phase.SIMPLIFIED)),
+    )
+
+
+def _repeat_block(state: State, record: Simplification) -> Simplification:
+    """Return a record that repeats the last measurement, which showed nothing about its block.
+
+    After ``MAX_UNMEASURED_BLOCKS`` such measurements in a row, no further block is measured.
+    """
+    unmeasured_trials = takewhile(
+        lambda trial: trial.is_unmeasured, reversed(state.list_finished_trials(Phase.SIMPLIFIED))
+    )
+    is_over = len([*unmeasured_trials]) >= MAX_UNMEASURED_BLOCKS
+    return replace(
+        record,
+        reverted=() if is_over else record.reverted,
         measured=len(state.list_started_trials(Phase.SIMPLIFIED)),
     )
 

@@ -31,7 +31,7 @@ from autotune.space.rules import Rule
 from autotune.space.space import SearchSpace
 from autotune.study.journal_records import RecordedBottleneck
 from autotune.study.search_history import record_outcome
-from autotune.study.simplification import select_next_block
+from autotune.study.simplification import MAX_UNMEASURED_BLOCKS, select_next_block
 from autotune.study.study_state import Phase, State, Trial
 from autotune.study.winner_changes import Simplification
 
@@ -208,6 +208,10 @@ def test_the_baseline_has_nothing_to_revert() -> None:
     assert found.settings == SPACE.baseline
 
 
+def _peak(value: float) -> Peak:
+    return Peak(value, 0.95 * value, 1.05 * value, 0.02, "measured")
+
+
 TOP = 100 * exp(0.8 * 0.9)
 
 
@@ -264,6 +268,40 @@ def test_a_block_whose_measurement_was_pruned_is_not_reverted(
     assert record.refused == (() if is_accepted else (asked.reverted,))
 
 
+FAULT = {"failure": "the load broke", "is_fault": True}
+LIMITED = {"peak": Peak(80.0, 80.0, 80.0, 0.03, "limited", limit="load.max_rate")}
+MEASURED = {"peak": _peak(0.98 * TOP)}
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "is_refused"),
+    [([FAULT], False), ([LIMITED], False), ([{"failure": "it stopped"}], True)],
+)
+def test_a_block_is_measured_again_if_nothing_was_measured(
+    outcomes: list[dict[str, Any]], is_refused: bool
+) -> None:
+    asked, record = measure_blocks(*outcomes)
+    assert record.measured == 1
+    assert record.accepted is None
+    assert record.refused == ((asked.reverted,) if is_refused else ())
+    assert (record.reverted == asked.reverted) is not is_refused
+
+
+def test_the_second_measurement_of_a_block_decides() -> None:
+    asked, _, record = measure_blocks(FAULT, MEASURED)
+    assert (record.accepted, record.without, record.refused) == (26, asked.reverted, ())
+
+
+@pytest.mark.parametrize("outcomes", [[FAULT] * MAX_UNMEASURED_BLOCKS, [FAULT, LIMITED]])
+def test_no_more_blocks_are_measured_if_nothing_can_be_measured(
+    outcomes: list[dict[str, Any]],
+) -> None:
+    *_, before, last = measure_blocks(*outcomes)
+    assert before.reverted
+    assert last == replace(before, reverted=(), measured=len(outcomes))
+    assert last.refused == ()
+
+
 @pytest.mark.parametrize("effect", [Effect.SMALL, Effect.CAPACITY])
 def test_a_noisy_loss_counts_less_for_changes_with_a_small_documented_effect(
     effect: Effect,
@@ -288,7 +326,3 @@ def test_a_noisy_loss_counts_less_for_changes_with_a_small_documented_effect(
     search.record_outcome(None, reverted, Outcome(0.84 * top, {"trial": 8, "sd": 0.1}))
     accepts = is_expendable(search.fit_surrogate(), space, winner, block, ())
     assert accepts == (effect is Effect.SMALL)
-
-
-def _peak(value: float) -> Peak:
-    return Peak(value, 0.95 * value, 1.05 * value, 0.02, "measured")
