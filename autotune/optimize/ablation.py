@@ -14,8 +14,9 @@ estimates of all changes in its set, as in a weighing design (Hotelling, 1944).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from math import sqrt
+from math import inf, sqrt
 from statistics import fmean
 
 import numpy as np
@@ -29,9 +30,12 @@ from autotune.optimize.outliers import exceeds_prediction, find_outlier_threshol
 Array = npt.NDArray[np.float64]
 RevertedChanges = frozenset[str]
 MeasureReverted = Callable[[RevertedChanges], float | None]
-"""``measure(reverted)`` returns the log peak of the winner without the changes in ``reverted``, or
-``None`` if that configuration fails.
+"""``measure(reverted)`` returns the log peak of the winner without the changes in ``reverted``.
+
+The result is ``FAILED`` if that configuration fails, and ``None`` if the measurement showed nothing, for
+example because the load generator failed.
 """
+FAILED = -inf
 
 KEPT_GAIN_SHARE = 0.95
 # Bounds of the probability that reverting a set of changes costs no more than the allowed loss. Above
@@ -193,7 +197,9 @@ class Ablation:
         self._measure, self._max_measurements = measure_log_peak, max_measurements
         self._regression = EffectRegression(predicted_effects, noise)
         self._log_peaks: dict[RevertedChanges, list[float]] = {}
+        # Sets whose last measurement failed, and sets whose last measurement showed nothing.
         self._failed_sets: set[RevertedChanges] = set()
+        self._unmeasured_sets: set[RevertedChanges] = set()
         self._reverted_names: RevertedChanges = frozenset()
         self._measurement_count = 0
         self._rng = np.random.default_rng(len(predicted_effects))
@@ -204,14 +210,15 @@ class Ablation:
 
         Raises AutotuneError if the winner itself cannot be measured.
         """
-        try:
+        with suppress(MeasurementsSpent):
             for _ in range(WINNER_MEASUREMENTS):
                 self._measure_set(frozenset())
-            if not self._log_peaks:
-                raise AutotuneError(
-                    f"the winner met the objective in none of {WINNER_MEASUREMENTS} measurements",
-                    hint="`autotune report STUDY` shows the failures; fix their cause, then repeat",
-                )
+        if not self._log_peaks:
+            raise AutotuneError(
+                f"the winner met the objective in none of {WINNER_MEASUREMENTS} measurements",
+                hint="`autotune report STUDY` shows the failures; fix their cause, then repeat",
+            )
+        try:
             removable_names = self._screen_changes()
             self._estimate_effects(removable_names)
             self._verify_largest_set(removable_names)
@@ -383,13 +390,20 @@ class Ablation:
     def _measure_set(
         self, reverted_changes: RevertedChanges, *, updates_regression: bool = True
     ) -> None:
+        """Measure the winner without these changes. Only the second measurement in a row that shows
+        nothing counts as a failure.
+        """
         if self._measurement_count >= self._max_measurements:
             raise MeasurementsSpent
         self._measurement_count += 1
         log_peak = self._measure(reverted_changes)
-        if log_peak is None:
+        if log_peak is None and reverted_changes not in self._unmeasured_sets:
+            self._unmeasured_sets.add(reverted_changes)
+        elif log_peak is None or log_peak == FAILED:
             self._failed_sets.add(reverted_changes)
         else:
+            self._failed_sets.discard(reverted_changes)
+            self._unmeasured_sets.discard(reverted_changes)
             self._log_peaks.setdefault(reverted_changes, []).append(log_peak)
             if updates_regression:
                 self._regression.add_measurement(reverted_changes, log_peak)

@@ -25,6 +25,21 @@ from autotune.services.directives import (
 
 EXEC_START = "ExecStart"
 _SHELLS = ("sh", "bash", "dash", "ksh", "zsh")
+_PREFIXES = "-@:+!"  # characters before the program in a unit's command, which systemd interprets
+# Programs that start the program in their arguments, each with a pattern of the options whose value is
+# the next word.
+WRAPPERS = {
+    "env": r"-[uC]|--unset|--chdir",
+    "nice": r"-n|--adjustment",
+    "ionice": r"-[cn]|--class|--classdata",
+    "chrt": r"-[TPD]|--sched-(runtime|period|deadline)",
+    "taskset": r"",
+    "numactl": r"-[imNCp]|--(interleave|membind|cpunodebind|physcpubind|preferred)",
+    "setpriv": r"--((re|r|e)[ug]id|groups|(inh|ambient)-caps|bounding-set|securebits|pdeathsig"
+    r"|selinux-label|apparmor-profile)",
+    "dumb-init": r"-r|--rewrite",
+    "tini": r"-[pe]",
+}
 SHELL_REASON = (
     "not tuned, because a shell starts it: start the program directly in ExecStart= to tune it"
 )
@@ -46,7 +61,7 @@ def parse_options(
     """
     remaining_words = map(unquote_word, command_words)
     for word in remaining_words:
-        if basename(word.text.lstrip("-@:+!")) in programs:
+        if basename(word.text.lstrip(_PREFIXES)) in programs:
             yield Directive(Word(next(iter(programs)), word.start))
             break
     for word in remaining_words:
@@ -88,8 +103,35 @@ def expand_prefix(prefix: str, options: Collection[str]) -> str:
 def starts_shell(words: Iterable[str], program: re.Pattern[str]) -> bool:
     """True if a command runs a shell that starts a program whose name ``program`` matches."""
     first_word, *other_words = [*words] or [""]
-    shell = basename(first_word.strip("\"'").lstrip("-@:+!"))
+    shell = basename(first_word.strip("\"'").lstrip(_PREFIXES))
     return shell in _SHELLS and any(map(program.search, other_words))
+
+
+def list_wrappers(words: Iterable[Word]) -> list[tuple[str, list[Word]]]:
+    """Return the wrappers at the start of a unit's command, such as `env`, each with its arguments.
+
+    The program that they start and its arguments are not included.
+    """
+    wrappers: list[tuple[str, list[Word]]] = []
+    is_option_value = False
+    for word in map(unquote_word, words):
+        program, arguments = wrappers[-1] if wrappers else ("", [])
+        if is_option_value or _is_wrapper_argument(program, word.text):
+            is_option = not is_option_value
+            is_option_value = is_option and bool(re.fullmatch(WRAPPERS[program], word.text))
+            arguments.append(word)
+            continue
+        name = basename(word.text if wrappers else word.text.lstrip(_PREFIXES))
+        if name not in WRAPPERS:
+            break
+        wrappers.append((name, []))
+    return wrappers
+
+
+def _is_wrapper_argument(program: str, text: str) -> bool:
+    """True for options and numbers, such as a priority or a list of CPUs, and for variables of `env`."""
+    is_variable = program == "env" and "=" in text
+    return bool(program) and (is_variable or text.startswith("-") or text[:1].isdigit())
 
 
 def read_unit_command(file_tree: FileTree, unit: str, option_parser: OptionParser) -> Config:

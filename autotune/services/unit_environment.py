@@ -7,13 +7,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby, pairwise, takewhile
-from posixpath import basename
+from itertools import groupby, pairwise
 
 from autotune import config_text
 from autotune.services import unit_files
 from autotune.services.base import Value
-from autotune.services.command_line import unquote_word
+from autotune.services.command_line import list_wrappers, unquote_word
 from autotune.services.config_files import Config, FileTree, Word, is_pattern
 from autotune.services.directives import (
     NUMBER,
@@ -177,13 +176,14 @@ def _parse_environment_file(file_tree: FileTree, path: str) -> dict[str, UnitVar
 
 def _parse_env_command(file_tree: FileTree, unit: str) -> Iterator[tuple[str, UnitVariable]]:
     """Yield the variables that `env` sets in a unit's command, before the name of a program."""
-    exec_start = unit_files.find_exec_start(file_tree, unit)
-    words = iter([unquote_word(word) for word in exec_start[1].arguments] if exec_start else ())
-    is_env = any(basename(word.text.lstrip("-@:+!")) == "env" for word in words)
-    assigning_words = takewhile(lambda word: "=" in word.text or word.text[:1] == "-", words)
-    if exec_start and is_env:
-        for name, variable in _parse_assignments(exec_start[0], assigning_words):
-            yield name, replace(variable, in_command=True)
+    if (exec_start := unit_files.find_exec_start(file_tree, unit)) is None:
+        return
+    path, command = exec_start
+    for wrapper, arguments in list_wrappers(command.arguments):
+        if wrapper == "env":
+            assigning_words = (word for word in arguments if not word.text.startswith("-"))
+            for name, variable in _parse_assignments(path, assigning_words):
+                yield name, replace(variable, in_command=True)
 
 
 def expand_command(file_tree: FileTree, unit: str) -> tuple[str, ...]:

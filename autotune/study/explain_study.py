@@ -13,7 +13,7 @@ from optuna.storages import InMemoryStorage
 from autotune.environments.base import Environment
 from autotune.errors import AutotuneError
 from autotune.estimate import Estimate
-from autotune.optimize.ablation import Ablation, PredictedEffect, RevertedChanges
+from autotune.optimize.ablation import FAILED, Ablation, PredictedEffect, RevertedChanges
 from autotune.optimize.gp.surrogate import SurrogateModel
 from autotune.optimize.model_view import ModelView
 from autotune.optimize.reversal_cost import ReversalCost
@@ -131,6 +131,7 @@ class _AblationTrials:
         self.trials: dict[RevertedChanges, int] = {}
 
     def measure_log_peak(self, reverted_changes: RevertedChanges) -> float | None:
+        """Return the result of one measurement: see `MeasureReverted`."""
         space, trial = self._context.space, self._winner
         winner_settings = space.replace_impossible_values(trial.effective_settings, trial.settings)
         settings = {
@@ -150,9 +151,13 @@ class _AblationTrials:
             None,
         )
         self._context.record_time_spent()
-        self.trials[reverted_changes] = finished_trial.number
+        if finished_trial.is_unmeasured:
+            return None
         peak = finished_trial.peak
-        return log(peak.peak) if peak is not None and peak.is_feasible else None
+        if peak is None or not peak.is_feasible:
+            return FAILED
+        self.trials[reverted_changes] = finished_trial.number
+        return log(peak.peak)
 
 
 def find_baseline_and_winner(state: State, directory: Path) -> tuple[Trial, Trial]:

@@ -303,9 +303,7 @@ def select_finalist_pair(state: State) -> tuple[int, int] | None:
 
 def is_undecided(state: State, first_number: int, second_number: int) -> bool:
     """True if the measurements do not yet show which of two finalists is better."""
-    pooled_peaks = pool_peaks(
-        estimate_candidate_peaks(state), _list_rival_repeats(state, *FINAL_PHASES)
-    )
+    pooled_peaks = _estimate_finalists(state)
     return ranking.is_undecided(pooled_peaks[first_number], pooled_peaks[second_number])
 
 
@@ -313,13 +311,24 @@ def is_clearly_worse(state: State, configuration_number: int, trial: Trial) -> b
     """True if ``trial`` sustained clearly less than configuration ``configuration_number`` is estimated
     to sustain.
     """
-    estimate = pool_peaks(
-        estimate_candidate_peaks(state), _list_rival_repeats(state, *FINAL_PHASES)
-    )[configuration_number]
+    estimate = _estimate_finalists(state)[configuration_number]
     return (
         compute_win_probability(estimate, _add_study_noise(state, state.normalize_peak(trial)))
         >= DECIDED_PROBABILITY
     )
+
+
+def predict_repeat(state: State, configuration_number: int) -> Estimate | None:
+    """Return the peak that another measurement of a configuration is expected to show; ``None`` if the
+    configuration cannot win.
+    """
+    estimate = _estimate_finalists(state).get(configuration_number)
+    return estimate and _add_study_noise(state, estimate)
+
+
+def _estimate_finalists(state: State) -> Mapping[int, Estimate]:
+    """Return the peaks of the configurations that may win, from the search and the finals."""
+    return pool_peaks(estimate_candidate_peaks(state), _list_rival_repeats(state, *FINAL_PHASES))
 
 
 def find_best_preset(state: State) -> Trial | None:

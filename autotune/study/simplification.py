@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import takewhile
+
 from autotune.diagnose.bottleneck import Bottleneck
 from autotune.optimize.gp.surrogate import SurrogateModel
 from autotune.optimize.simplify import is_expendable, revert_changes, simplify_winner
 from autotune.parameter_name import ParameterName
 from autotune.space.space import SearchSpace
-from autotune.study.ranking import is_clearly_worse, select_feasible_trials
-from autotune.study.study_state import Phase, State
+from autotune.study.ranking import is_clearly_worse
+from autotune.study.study_state import Phase, State, Trial
 from autotune.study.winner_changes import Simplification
+
+# Maximum number of consecutive measurements of blocks that show nothing, for example because the load
+# generator failed. More of them would stop the study (`trial.MAX_FAULTS`), which needs no block.
+MAX_UNMEASURED_BLOCKS = 2
 
 
 def select_next_block(
@@ -21,22 +28,19 @@ def select_next_block(
     mention them.
     """
     space = space.with_core_parameters(_find_named_parameters(state, space))
-    leader, previous_record = (
-        state.find_trial(trial_number),
-        state.simplification or Simplification(),
-    )
+    leader = state.find_trial(trial_number)
+    previous_record = state.simplification or Simplification()
     winner = space.replace_impossible_values(leader.effective_settings, leader.settings)
     simplified_trials = state.list_finished_trials(Phase.SIMPLIFIED)
+    if previous_record.reverted and simplified_trials and simplified_trials[-1].is_unmeasured:
+        return _repeat_block(state, previous_record)
     accepted_trial, omitted_changes, refused_blocks = (
         previous_record.accepted,
         previous_record.without,
         previous_record.refused,
     )
     if (reverted_block := previous_record.reverted) and simplified_trials:
-        # The model treats an unexpected loss as a disturbance, but a clear loss must not be ignored.
-        keeps_peak = select_feasible_trials(simplified_trials[-1:]) and not is_clearly_worse(
-            state, trial_number, simplified_trials[-1]
-        )
+        keeps_peak = _keeps_peak(state, trial_number, simplified_trials[-1])
         if keeps_peak and is_expendable(surrogate, space, winner, reverted_block, omitted_changes):
             accepted_trial, omitted_changes = simplified_trials[-1].number, reverted_block
         else:
@@ -57,6 +61,34 @@ def select_next_block(
         refused=refused_blocks,
         measured=len(state.list_started_trials(Phase.SIMPLIFIED)),
     )
+
+
+def _repeat_block(state: State, record: Simplification) -> Simplification:
+    """Return a record that repeats the last measurement, which showed nothing about its block.
+
+    After ``MAX_UNMEASURED_BLOCKS`` such measurements in a row, no further block is measured.
+    """
+    unmeasured_trials = takewhile(
+        lambda trial: trial.is_unmeasured, reversed(state.list_finished_trials(Phase.SIMPLIFIED))
+    )
+    is_over = len([*unmeasured_trials]) >= MAX_UNMEASURED_BLOCKS
+    return replace(
+        record,
+        reverted=() if is_over else record.reverted,
+        measured=len(state.list_started_trials(Phase.SIMPLIFIED)),
+    )
+
+
+def _keeps_peak(state: State, winner_number: int, simplified_trial: Trial) -> bool:
+    """True if a simplified winner did not clearly sustain less than the winner.
+
+    The model treats an unexpected loss as a disturbance, but a clear loss must not be ignored. A pruned
+    measurement shows a clear loss, although its peak is imprecise.
+    """
+    peak = simplified_trial.peak
+    if peak is None or not peak.is_feasible or peak.is_pruned:
+        return False
+    return not is_clearly_worse(state, winner_number, simplified_trial)
 
 
 def _find_named_parameters(state: State, space: SearchSpace) -> set[str]:

@@ -32,6 +32,7 @@ from autotune.study.ranking import (
     find_incumbent_number,
     list_bed_readings,
     list_measured_trials,
+    predict_repeat,
     select_feasible_trials,
 )
 from autotune.study.schedule import (
@@ -269,8 +270,8 @@ def prepare_measurement(
     is_refinement = step.source_trial is not None and step.source_trial == find_incumbent_number(
         state
     )
-    if step.phase is Phase.SIMPLIFIED:
-        best_incumbent = _find_lowest_acceptable_peak(state)
+    if step.phase is Phase.SIMPLIFIED and step.source_trial is not None:
+        best_incumbent = _find_lowest_acceptable_peak(state, step.source_trial)
     else:
         best_incumbent = None if is_refinement else find_incumbent(state)
     expected_peak, incumbent = (
@@ -285,9 +286,12 @@ def prepare_measurement(
     )
 
 
-def _find_lowest_acceptable_peak(state: State) -> Estimate | None:
-    """Return the peak below which a simplified winner is rejected without a precise measurement."""
-    peak = find_incumbent(state)
+def _find_lowest_acceptable_peak(state: State, winner_number: int) -> Estimate | None:
+    """Return the peak below which a simplified winner is rejected without a precise measurement.
+
+    The peak to beat in the search is not used, because it is probably too high by chance.
+    """
+    peak = predict_repeat(state, winner_number)
     return peak and replace(peak, log_mean=peak.log_mean - MAX_SIMPLIFICATION_LOSS)
 
 

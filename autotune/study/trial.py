@@ -27,8 +27,11 @@ from autotune.study.study_state import COUNTED_PHASES, Phase, Trial
 from autotune.study.study_store import StudyStore, format_current_timestamp
 from autotune.study.trial_context import TrialContext
 
-# Phases in which a configuration is measured only in part if it is unlikely to beat the incumbent.
-PRUNABLE_PHASES = COUNTED_PHASES - {Phase.BASELINE}
+# Phases that measure new configurations.
+NEW_PHASES = COUNTED_PHASES - {Phase.BASELINE}
+# Phases in which a configuration is measured only in part if it is unlikely to beat the incumbent. A
+# simplified winner is compared with the lowest acceptable peak instead.
+PRUNABLE_PHASES = NEW_PHASES | {Phase.SIMPLIFIED}
 REFERENCE_PHASES = frozenset({Phase.BASELINE, Phase.MEASURE})
 MAX_FAULTS = 3  # consecutive faults after which the study stops
 
@@ -104,7 +107,7 @@ def measure_trial(
         max_seconds=max_seconds,
         usual_seconds=usual_seconds,
         is_claim=trial.phase not in COUNTED_PHASES,
-        is_exploration=trial.phase in PRUNABLE_PHASES and is_exploring(context.store.state),
+        is_exploration=trial.phase in NEW_PHASES and is_exploring(context.store.state),
         today_rate=select_today_rate(context.store.state, trial.phase, context.today_rate),
     )
     recorder = TrialRecorder(context, trial)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import combinations
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 
 from autotune.errors import AutotuneError
 from autotune.optimize.ablation import (
+    FAILED,
     Ablation,
     AblationResult,
     EffectRegression,
@@ -26,7 +28,7 @@ def reduced(
 
     def measure(reverted: RevertedChanges) -> float | None:
         if fails in reverted:
-            return None
+            return FAILED
         return 7.0 - sum(WORTH[name] for name in reverted) + rng.normal(0, noise)
 
     return Ablation(GUESSED, sum(WORTH.values()), max(noise, 1e-3), measure, most).run()
@@ -46,13 +48,60 @@ def test_noise_does_not_hide_them(seed: int) -> None:
     assert found.low < found.share < found.high
 
 
-def test_a_winner_that_fails_cannot_be_reduced() -> None:
+@pytest.mark.parametrize("result", [FAILED, None])
+@pytest.mark.parametrize("most", [60, 5])
+def test_a_winner_that_fails_cannot_be_reduced(most: int, result: float | None) -> None:
     with pytest.raises(AutotuneError, match="in none of 8 measurements"):
-        Ablation(GUESSED, 1.0, 0.05, lambda _: None, 60).run()
+        Ablation(GUESSED, 1.0, 0.05, lambda _: result, most).run()
 
 
 def test_what_fails_without_a_change_keeps_it() -> None:
     assert "e" in reduced(0.0, fails="e").kept
+
+
+def fail_first(
+    failing: RevertedChanges, results: list[float | None]
+) -> Callable[[RevertedChanges], float | None]:
+    """Measurements without noise. The first ones of the set ``failing`` have these ``results``."""
+    pending = list(results)
+
+    def measure(reverted: RevertedChanges) -> float | None:
+        if reverted == failing and pending:
+            return pending.pop(0)
+        return 7.0 - sum(WORTH[name] for name in reverted)
+
+    return measure
+
+
+@pytest.mark.parametrize(
+    ("results", "is_removable"),
+    [
+        ([None], True),
+        ([FAILED], True),
+        ([None, None], False),
+        ([None, FAILED], False),
+        ([FAILED, FAILED], False),
+    ],
+)
+def test_a_set_that_was_measured_later_does_not_count_as_failed(
+    results: list[float | None], is_removable: bool
+) -> None:
+    measure = fail_first(frozenset("e"), results)
+    ablation = Ablation(GUESSED, sum(WORTH.values()), 1e-3, measure, 200)
+    ablation._measure_set(frozenset())
+    assert ("e" in ablation._screen_changes()) is is_removable
+
+
+@pytest.mark.parametrize(
+    ("results", "is_reverted"), [([None], True), ([None, None], False), ([FAILED], False)]
+)
+def test_a_measurement_that_showed_nothing_does_not_refuse_a_set(
+    results: list[float | None], is_reverted: bool
+) -> None:
+    largest = frozenset("defg")
+    measure = fail_first(largest, results)
+    found = Ablation(GUESSED, sum(WORTH.values()), 1e-3, measure, 200).run()
+    assert (set(found.dropped) == largest) is is_reverted
 
 
 def test_it_spends_no_more_than_it_may() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 from math import exp
+from typing import Any
 
 import numpy as np
 import optuna
@@ -29,8 +30,10 @@ from autotune.space.expression import parse_comparison
 from autotune.space.rules import Rule
 from autotune.space.space import SearchSpace
 from autotune.study.journal_records import RecordedBottleneck
-from autotune.study.simplification import select_next_block
+from autotune.study.search_history import record_outcome
+from autotune.study.simplification import MAX_UNMEASURED_BLOCKS, select_next_block
 from autotune.study.study_state import Phase, State, Trial
+from autotune.study.winner_changes import Simplification
 
 MATTERS, RESTARTS = "web.x.p0", ("cache.y.p8", "cache.y.p9")
 NAMES = (*(f"web.x.p{n}" for n in range(8)), *RESTARTS)
@@ -205,28 +208,98 @@ def test_the_baseline_has_nothing_to_revert() -> None:
     assert found.settings == SPACE.baseline
 
 
+def _peak(value: float) -> Peak:
+    return Peak(value, 0.95 * value, 1.05 * value, 0.02, "measured")
+
+
+TOP = 100 * exp(0.8 * 0.9)
+
+
+def with_winner() -> tuple[Searcher, State]:
+    """A search, and its study before a block is measured. Trial 24 is the winner."""
+    search, winner = searched(8)
+    search.record_outcome(None, winner, Outcome(TOP, {"trial": 24, "sd": 0.02}))
+    trials = [Trial(n, Phase.SEARCH, {}, peak=_peak(100.0)) for n in range(24)]
+    trials.append(Trial(24, Phase.SEARCH, winner, peak=_peak(TOP)))
+    posterior = PosteriorPeaks({24: Estimate.from_value(TOP, 0.03)}, MEASUREMENT_LOG_SD)
+    return search, State(tuple(trials), posterior=posterior)
+
+
 @pytest.mark.parametrize(("reading", "holds"), [(0.98, True), (0.9, False), (0.65, False)])
 def test_a_block_is_reverted_where_the_loss_to_expect_is_less_than_its_changes_are_worth(
     reading: float, holds: bool
 ) -> None:
     """One reading that is low by less than its noise is no reason to keep what does nothing."""
-    search, winner = searched(8)
-    top = 100 * exp(0.8 * 0.9)
-    search.record_outcome(None, winner, Outcome(top, {"trial": 24, "sd": 0.02}))
-    trials = [Trial(n, Phase.SEARCH, {}, peak=_peak(100.0)) for n in range(24)]
-    trials.append(Trial(24, Phase.SEARCH, winner, peak=_peak(top)))
-    state = State(
-        tuple(trials),
-        posterior=PosteriorPeaks({24: Estimate.from_value(top, 0.03)}, MEASUREMENT_LOG_SD),
-    )
+    search, state = with_winner()
     asked = select_next_block(state, search.fit_surrogate(), SPACE, 24)
-    tried = Trial(25, Phase.SIMPLIFIED, asked.settings, source_trial=24, peak=_peak(reading * top))
-    search.record_outcome(None, tried.settings, Outcome(reading * top, {"trial": 25, "sd": 0.02}))
-    state = replace(state, trials=(*trials, tried), simplification=asked)
+    top = reading * TOP
+    tried = Trial(25, Phase.SIMPLIFIED, asked.settings, source_trial=24, peak=_peak(top))
+    search.record_outcome(None, tried.settings, Outcome(top, {"trial": 25, "sd": 0.02}))
+    state = replace(state, trials=(*state.trials, tried), simplification=asked)
     record = select_next_block(state, search.fit_surrogate(), SPACE, 24)
     assert record.accepted == (25 if holds else None)
     assert record.without == (asked.reverted if holds else ())
     assert record.refused == (() if holds else (asked.reverted,))
+
+
+def measure_blocks(*outcomes: dict[str, Any]) -> list[Simplification]:
+    """The records of a study whose measurements of blocks have these outcomes."""
+    search, state = with_winner()
+    records = [select_next_block(state, search.fit_surrogate(), SPACE, 24)]
+    for outcome in outcomes:
+        number, settings = len(state.trials), records[-1].settings
+        block = Trial(number, Phase.SIMPLIFIED, settings, source_trial=24, **outcome)
+        record_outcome(search, block)
+        state = replace(state, trials=(*state.trials, block), simplification=records[-1])
+        records.append(select_next_block(state, search.fit_surrogate(), SPACE, 24))
+    return records
+
+
+@pytest.mark.parametrize(
+    ("verdict", "sd", "is_accepted"), [("measured", 0.02, True), ("screened", 0.1, False)]
+)
+def test_a_block_whose_measurement_was_pruned_is_not_reverted(
+    verdict: str, sd: float, is_accepted: bool
+) -> None:
+    """Its peak is only an upper bound, which may be close to the winner's."""
+    peak = Peak(0.98 * TOP, 0.8 * TOP, 1.1 * TOP, sd, verdict)
+    asked, record = measure_blocks({"peak": peak})
+    assert record.without == (asked.reverted if is_accepted else ())
+    assert record.refused == (() if is_accepted else (asked.reverted,))
+
+
+FAULT = {"failure": "the load broke", "is_fault": True}
+LIMITED = {"peak": Peak(80.0, 80.0, 80.0, 0.03, "limited", limit="load.max_rate")}
+MEASURED = {"peak": _peak(0.98 * TOP)}
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "is_refused"),
+    [([FAULT], False), ([LIMITED], False), ([{"failure": "it stopped"}], True)],
+)
+def test_a_block_is_measured_again_if_nothing_was_measured(
+    outcomes: list[dict[str, Any]], is_refused: bool
+) -> None:
+    asked, record = measure_blocks(*outcomes)
+    assert record.measured == 1
+    assert record.accepted is None
+    assert record.refused == ((asked.reverted,) if is_refused else ())
+    assert (record.reverted == asked.reverted) is not is_refused
+
+
+def test_the_second_measurement_of_a_block_decides() -> None:
+    asked, _, record = measure_blocks(FAULT, MEASURED)
+    assert (record.accepted, record.without, record.refused) == (26, asked.reverted, ())
+
+
+@pytest.mark.parametrize("outcomes", [[FAULT] * MAX_UNMEASURED_BLOCKS, [FAULT, LIMITED]])
+def test_no_more_blocks_are_measured_if_nothing_can_be_measured(
+    outcomes: list[dict[str, Any]],
+) -> None:
+    *_, before, last = measure_blocks(*outcomes)
+    assert before.reverted
+    assert last == replace(before, reverted=(), measured=len(outcomes))
+    assert last.refused == ()
 
 
 @pytest.mark.parametrize("effect", [Effect.SMALL, Effect.CAPACITY])
@@ -253,7 +326,3 @@ def test_a_noisy_loss_counts_less_for_changes_with_a_small_documented_effect(
     search.record_outcome(None, reverted, Outcome(0.84 * top, {"trial": 8, "sd": 0.1}))
     accepts = is_expendable(search.fit_surrogate(), space, winner, block, ())
     assert accepts == (effect is Effect.SMALL)
-
-
-def _peak(value: float) -> Peak:
-    return Peak(value, 0.95 * value, 1.05 * value, 0.02, "measured")

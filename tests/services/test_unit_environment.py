@@ -35,3 +35,35 @@ def test_only_files_of_a_single_unit_are_edited_in_place(path: str, edited: str)
     result = tune_variables(environment, [POOL], lambda *_: True)
     assert (result.values, result.skipped) == ({"uv_threadpool_size": 8}, {})
     assert [edit.path for edit in result.edits] == [edited]
+
+
+@pytest.mark.parametrize(
+    ("command", "variables"),
+    [
+        ("/usr/bin/env A=1 B=2 node app.js", {"A": "1", "B": "2"}),
+        ('"/usr/bin/env" "A=1 2" node app.js', {"A": "1 2"}),
+        ("-/usr/bin/env A=1 node app.js", {"A": "1"}),
+        ("@/usr/bin/env env A=1 node app.js", {"A": "1"}),
+        ("/usr/bin/env -i -u B --chdir=/srv A=1 node B=2", {"A": "1"}),
+        ("/usr/bin/nice -n 5 /usr/bin/env A=1 node app.js", {"A": "1"}),
+        ("taskset -c 0-3 chrt -f 10 env A=1 node app.js", {"A": "1"}),
+        ("setpriv --reuid www-data numactl -i all tini -- env A=1 node app.js", {"A": "1"}),
+        ("env A=1 B=1 nice -5 env B=2 node app.js", {"A": "1", "B": "2"}),
+        # arguments of the program itself
+        ("/usr/bin/node app.js env A=1", {}),
+        ("/usr/bin/node env A=1", {}),
+        ("/usr/bin/node --require env A=1", {}),
+        ("/usr/bin/nice node env A=1", {}),
+        ("/usr/bin/nice -5 node env A=1", {}),
+        ("/usr/bin/nice -n 5 node env A=1", {}),
+        ("/usr/bin/env A=1 node env B=2", {"A": "1"}),
+        ("", {}),
+    ],
+)
+def test_only_env_before_the_program_sets_variables(
+    command: str, variables: dict[str, str]
+) -> None:
+    unit = f"[Service]\nExecStart={command}\n".encode()
+    environment = read_environment(FileTree({f"{ETC}/{UNIT}": unit}), UNIT)
+    assert environment.values == variables
+    assert all(variable.in_command for variable in environment.variables.values())

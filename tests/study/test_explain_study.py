@@ -3,19 +3,29 @@ from __future__ import annotations
 import json
 import shutil
 from contextlib import closing
-from math import exp
+from math import exp, log
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from autotune.cli import app
+from autotune.environments.peak import Peak
 from autotune.errors import AutotuneError
+from autotune.optimize.ablation import FAILED
 from autotune.optimize.confirmation import Gain
 from autotune.optimize.model_view import ModelView, ParameterEffect
 from autotune.optimize.reversal_cost import ReversalCost
-from autotune.study.explain_study import ModelAnalysis, _get_proven_log_gain, analyze_study
-from autotune.study.study_state import State
+from autotune.space.space import SearchSpace
+from autotune.study.explain_study import (
+    ModelAnalysis,
+    _AblationTrials,
+    _get_proven_log_gain,
+    analyze_study,
+)
+from autotune.study.study_state import Phase, State, Trial
 from autotune.study.study_store import StudyStore
 from autotune.study.verdict import Verdict
 from tests.printed import printed
@@ -161,3 +171,29 @@ def test_an_incomplete_analysis_is_computed_from_the_trials(state: State, tmp_pa
         store.record_study_start("s", TARGET.read_text(encoding="utf-8"), source="s", facts={})
     with pytest.raises(AutotuneError, match="the study has no trials yet"):
         analyze_study(tmp_path, state, 1)
+
+
+PEAK = Peak(200.0, 190.0, 210.0, 0.03, "measured")
+WINNER = Trial(1, Phase.SEARCH, {}, peak=PEAK)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "log_peak"),
+    [
+        ({"peak": PEAK}, log(200.0)),
+        ({"failure": "it stopped"}, FAILED),
+        ({"peak": Peak(0.0, 0.0, 0.0, 0.5, "unmeetable")}, FAILED),
+        ({"failure": "the load broke", "is_fault": True}, None),
+        ({"peak": Peak(80.0, 80.0, 80.0, 0.03, "limited", limit="load.max_rate")}, None),
+    ],
+)
+def test_only_a_measured_configuration_counts_as_failed(
+    outcome: dict[str, Any], log_peak: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finished_trial = Trial(9, Phase.EXPLAIN, {}, **outcome)
+    monkeypatch.setattr("autotune.study.trial.run_trial", lambda *_: finished_trial)
+    space, reverted = SearchSpace((), (), {}), frozenset({"t.s.a"})
+    context: Any = SimpleNamespace(space=space, record_time_spent=lambda: None)
+    ablation_trials = _AblationTrials(context, {}, WINNER)
+    assert ablation_trials.measure_log_peak(reverted) == log_peak
+    assert ablation_trials.trials == ({reverted: 9} if outcome == {"peak": PEAK} else {})

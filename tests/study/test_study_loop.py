@@ -20,6 +20,7 @@ from optuna.storages import InMemoryStorage
 from optuna.trial import FrozenTrial
 
 from autotune.environments.peak import Peak
+from autotune.estimate import Estimate
 from autotune.optimize.ranking import PosteriorPeaks
 from autotune.optimize.searcher import Searcher, Suggestion
 from autotune.optimize.storage import open_sqlite
@@ -27,7 +28,7 @@ from autotune.services.base import Settings
 from autotune.space.space import SearchSpace
 from autotune.study import journal
 from autotune.study.bed_barrier import BedBarrier
-from autotune.study.schedule import MAX_FINALISTS, MIN_FINALISTS
+from autotune.study.schedule import MAX_FINALISTS, MIN_FINALISTS, MeasureStep
 from autotune.study.search_history import MODELLED_PHASES, catch_up_search
 from autotune.study.study_loop import (
     PREFETCH_MIN_BEDS,
@@ -36,9 +37,11 @@ from autotune.study.study_loop import (
     StudyLoop,
     _record_simplification,
     _request_suggestion,
+    prepare_measurement,
 )
 from autotune.study.study_state import COUNTED_PHASES, Phase, State, Trial, replay_records
 from autotune.study.study_store import StudyStore, load_state
+from autotune.study.trial import run_trial
 from autotune.study.trial_context import TrialContext
 from autotune.target.model import Budget
 from bench import stacks
@@ -266,13 +269,11 @@ def searcher(tmp_path: Path) -> Iterator[Searcher]:
 
 
 @contextmanager
-def open_context(store: StudyStore) -> Iterator[TrialContext]:
+def open_context(store: StudyStore, peaks: Any = simulated.climbing) -> Iterator[TrialContext]:
     """The context of a study without trials."""
     with closing(store):
         store.record_study_start("s", simulated.LOCAL.read_text(), source="s", facts={})
-        yield simulated.context(
-            store, simulated.climbing, simulated.FormulaFleet(), seed=1, pace=0.0
-        )
+        yield simulated.context(store, peaks, simulated.FormulaFleet(), seed=1, pace=0.0)
 
 
 @pytest.mark.parametrize(
@@ -373,3 +374,40 @@ def test_blocks_of_changes_without_an_effect_are_noted_once(tmp_path: Path) -> N
         "Measurements show",
     ]
     assert noted_counts == [1, 2, 2]
+
+
+def build_finals(space: SearchSpace, winner_peak: float, first_peak: float) -> State:
+    """A study whose finals are over. The winner's first peak was ``first_peak``."""
+    baseline, winner, again = (
+        Peak(peak, 0.95 * peak, 1.05 * peak, 0.03, "measured")
+        for peak in (winner_peak / 2, first_peak, winner_peak)
+    )
+    settings = {**space.baseline, "web.php_fpm.max_children": 20}
+    measured_trials = (
+        Trial(0, Phase.BASELINE, space.baseline, peak=baseline),
+        Trial(1, Phase.SEARCH, settings, peak=winner),
+        Trial(2, Phase.FINALIST, settings, source_trial=1, peak=again),
+    )
+    posterior = PosteriorPeaks({1: Estimate.from_value(winner_peak, 0.03)}, 0.03)
+    return State(trials=measured_trials, posterior=posterior)
+
+
+@pytest.mark.parametrize(
+    ("kept_share", "first_peak", "is_pruned"),
+    [
+        (0.6, 1000.0, True),
+        (1.0, 1000.0, False),
+        # The first peak was too high by chance, so it must not prune an equally good configuration.
+        (1.0, 1300.0, False),
+    ],
+)
+def test_a_simplified_winner_is_pruned_only_if_it_loses_much(
+    kept_share: float, first_peak: float, is_pruned: bool, tmp_path: Path
+) -> None:
+    step = MeasureStep(Phase.SIMPLIFIED, simulated.space().baseline, source_trial=1)
+    with open_context(StudyStore(tmp_path), lambda _: kept_share * 1000.0) as context:
+        context.store.state = build_finals(context.space, 1000.0, first_peak)
+        inputs = prepare_measurement(step, context, Budget())
+        trial = run_trial(step, context, *inputs)
+    assert trial.peak is not None
+    assert trial.peak.is_pruned is is_pruned

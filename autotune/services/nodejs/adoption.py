@@ -21,8 +21,6 @@ from autotune.services.visible_directives import VisibleDirectives
 
 # Fedora and SUSE append the version to the program's name.
 _PROGRAM_PATTERN = re.compile(r"node(js)?(-?[0-9]+)?|npm|yarn|pnpm")
-# Programs that start the program in their arguments.
-_WRAPPERS = ("env", "nice", "ionice", "chrt", "taskset", "numactl", "setpriv", "dumb-init", "tini")
 _SHELL_WORD_PATTERN = re.compile(r"(?<![\w.-])(?:node(?:js)?|npm|yarn|pnpm)(?![\w.-])")
 # Variables for the number of workers. autotune assumes that an application reads those variables that
 # its unit sets.
@@ -76,7 +74,7 @@ def _find_node_environment(host: RunningHost, unit: str) -> UnitEnvironment | No
     through programs such as `nice`.
     """
     programs = [basename(word) for word in _list_command_words(host, unit) if "=" not in word]
-    is_wrapped = programs[:1] and programs[0] in _WRAPPERS
+    is_wrapped = programs[:1] and programs[0] in command_line.WRAPPERS
     is_node = any(map(_PROGRAM_PATTERN.fullmatch, programs if is_wrapped else programs[:1]))
     return unit_environment.read_environment(host.tree, unit) if is_node else None
 
