@@ -157,6 +157,7 @@ class PeakSearch:
     posterior: PeakPosterior
     summary: PosteriorSummary
     readings: tuple[Reading, ...] = ()
+    requested_rates: tuple[float, ...] = ()  # one per reading; some generators send a lower rate
     sd_history: tuple[float, ...] = ()  # sd of the log peak after each reading
 
     @classmethod
@@ -190,8 +191,11 @@ class PeakSearch:
             slo, limits, target_sd, is_exploration, incumbent, noise, first_rate, posterior, summary
         )
 
-    def with_reading(self, reading: Reading) -> PeakSearch:
-        """Return the state with one more reading."""
+    def with_reading(self, reading: Reading, requested_rate: float | None = None) -> PeakSearch:
+        """Return the state with one more reading, for which the search requested ``requested_rate``.
+
+        Without ``requested_rate``, the generator sent exactly the requested rate.
+        """
         posterior = self.posterior.with_reading(reading, self.slo)
         summary = posterior.summarize()
         return replace(
@@ -199,6 +203,7 @@ class PeakSearch:
             posterior=posterior,
             summary=summary,
             readings=(*self.readings, reading),
+            requested_rates=(*self.requested_rates, requested_rate or reading.rate),
             sd_history=(*self.sd_history, summary.sd),
         )
 
@@ -226,6 +231,19 @@ class PeakSearch:
         if not limited_rates:
             return self.limits.max_rate
         return min(self.limits.max_rate, min(limited_rates) * 0.9 ** len(limited_rates))
+
+    @property
+    def _highest_sent_rate(self) -> float:
+        """Return the highest rate that the generator sends for requests up to ``max_useful_rate``.
+
+        Some generators round down, for example to whole requests/s at each entry.
+        """
+        sent_rates = (
+            reading.rate
+            for requested_rate, reading in zip(self.requested_rates, self.readings, strict=True)
+            if reading.is_valid and requested_rate >= (1 - 1e-9) * self.max_useful_rate
+        )
+        return min(self.max_useful_rate, max(sent_rates, default=self.max_useful_rate))
 
     @property
     def limit_reason(self) -> str:
@@ -390,7 +408,9 @@ class PeakSearch:
     def is_peak_beyond_load(self) -> bool:
         """True if the peak is probably above the highest rate that could be offered."""
         log_peak = self.summary.quantile(0.5)
-        return self._has_passed_highest_rate() and log_peak > log(self.max_useful_rate)
+        if self.passed_rates and not self.failed_rates and log_peak > log(self.limits.max_rate):
+            return True
+        return self._has_passed_highest_rate() and log_peak > log(self._highest_sent_rate)
 
     def _is_unmeetable(self) -> bool:
         failed_rates = self.failed_rates
@@ -410,7 +430,7 @@ class PeakSearch:
             return True
         return (
             self._has_passed_highest_rate()
-            and self.summary.probability_above(Estimate.from_value(self.max_useful_rate)) > 0.9
+            and self.summary.probability_above(Estimate.from_value(self._highest_sent_rate)) > 0.9
         )
 
     def _has_passed_highest_rate(self) -> bool:
@@ -418,7 +438,7 @@ class PeakSearch:
         # The generator's highest rate is an estimate, so 90 % of it is enough. ``max_rate`` is exact, so
         # the stack must sustain the whole rate.
         needed_share = 1 - 1e-9 if self.max_useful_rate == self.limits.max_rate else 0.9
-        return max(self.passed_rates, default=0.0) >= needed_share * self.max_useful_rate
+        return max(self.passed_rates, default=0.0) >= needed_share * self._highest_sent_rate
 
     def _is_pruned(self) -> bool:
         if self.incumbent is None or len(self.valid_readings) < _EARLY_PRUNE_READINGS:
@@ -534,7 +554,7 @@ def search_peak(
     )
     while True:
         rate = search.next_rate()
-        search = search.with_reading(probe(rate, search.reading_seconds(rate)))
+        search = search.with_reading(probe(rate, search.reading_seconds(rate)), rate)
         verdict = search.find_verdict() or (search.give_up_verdict if is_late() else None)
         if verdict is not None:
             return _build_capacity(search, verdict)
@@ -559,6 +579,8 @@ def _build_capacity(search: PeakSearch, verdict: CapacityVerdict) -> Capacity:
         interval_low, interval_high = peak, max(peak, interval_high)
     if verdict == "unmeetable":
         interval_low, peak, interval_high, peak_sd = 0.0, 0.0, min(search.failed_rates), 0.0
+    # If the highest rate failed once, the median may be above it.
+    interval_low, peak = (min(rate, search.limits.max_rate) for rate in (interval_low, peak))
     return Capacity(
         peak=peak,
         low=interval_low,

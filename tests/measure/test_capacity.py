@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import floor
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from autotune.estimate import Estimate
 from autotune.measure import Capacity, Noise, Reading, SearchLimits, Slo, search_peak
-from autotune.measure.capacity import PeakSearch
+from autotune.measure.capacity import MAX_RATE_KEY, PeakSearch
 
 if TYPE_CHECKING:
     from autotune.measure.capacity import ReadingProbe
@@ -207,16 +208,17 @@ def test_a_search_that_is_late_ends_with_what_it_knows() -> None:
 
 
 @pytest.mark.parametrize("is_exploration", [False, True])
+@pytest.mark.parametrize("peak", [1010.0, 1100.0, 3000.0])
 @pytest.mark.parametrize("seed", range(12))
 def test_no_capacity_above_the_highest_allowed_rate_is_reported(
-    seed: int, is_exploration: bool
+    seed: int, peak: float, is_exploration: bool
 ) -> None:
-    """The server sustains 1,100/s, and no more than 1,000/s is offered."""
+    """No more than 1,000/s is offered, and the search may end at any time."""
     taken: list[float] = []
 
     def probe(rate: float, seconds: float) -> Reading:
         taken.append(rate)
-        return Served(exponential(1100.0, slope=15.0), seed * 100 + len(taken))(rate, seconds)
+        return Served(exponential(peak, slope=15.0), seed * 100 + len(taken))(rate, seconds)
 
     found = search_peak(
         probe,
@@ -224,11 +226,44 @@ def test_no_capacity_above_the_highest_allowed_rate_is_reported(
         600.0,
         incumbent=200.0,
         limits=SearchLimits(max_rate=1000.0, rough_sd=0.13),
-        is_late=lambda: len(taken) == 3 + seed,
+        is_late=lambda: len(taken) == 1 + seed,
         is_exploration=is_exploration,
     )
     assert max(taken) <= 1000.0
     assert found.peak <= 1000.0, found.verdict
+    assert found.low <= found.peak <= found.high
+
+
+@pytest.mark.parametrize(
+    ("max_rate", "rounded"),
+    [
+        (1000.0, lambda rate: 3.0 * floor(rate / 3.0)),  # oha, with three entries
+        (3.7, floor),
+        (1000.0, lambda rate: 0.9 * rate),  # whole visits
+    ],
+)
+def test_a_highest_rate_that_the_generator_rounds_down_is_reached(
+    max_rate: float, rounded: Callable[[float], float]
+) -> None:
+    served = Served(cliff(2.0 * max_rate))
+    found = search_peak(
+        lambda rate, seconds: served(rounded(rate), seconds),
+        SLO,
+        max_rate,
+        limits=SearchLimits(max_rate=max_rate),
+    )
+    assert (found.verdict, found.limit) == ("limited", MAX_RATE_KEY)
+    assert found.peak == pytest.approx(rounded(max_rate))
+    assert len(found.readings) <= 10
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_capacity_above_a_highest_rate_that_failed_is_reported(seed: int) -> None:
+    """A failed reading at or near the highest rate may have been disturbed."""
+    served = Served(exponential(1000.0, slope=6.0), seed, noise=0.08)
+    limits = SearchLimits(max_rate=1000.0)
+    found = search_peak(served, SLO, 900.0, limits=limits, is_late=lambda: len(served.rates) == 3)
+    assert found.low <= found.peak <= min(1000.0, found.high)
 
 
 def test_readings_that_tell_nothing_new_end_a_search() -> None:
