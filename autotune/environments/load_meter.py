@@ -226,7 +226,8 @@ class LoadMeter:
         ]
         if not caches:
             return None
-        transports = {host.name: host.transport for host in self.hosts}
+        # The counters of some services can be read only by a command on their host.
+        transports = {h.name: h.transport or LocalTransport(h.name) for h in self.hosts}
         hit_count = miss_count = 0.0
         for instance, counter_names in caches:
             reader = CounterReader(instance, transports.get(instance.placement.host))

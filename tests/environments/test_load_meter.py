@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 
-from autotune.deploy.stack import Stack
+from autotune.deploy.stack import ServiceInstance, Stack
 from autotune.environments.load_meter import LoadMeter
 from autotune.loads.base import LoadGenerator, LoadSpec, Request
 from autotune.loads.httperf import HttperfGenerator
@@ -15,9 +16,12 @@ from autotune.loads.k6 import K6Generator
 from autotune.loads.oha import OhaGenerator
 from autotune.monitor.host_watch import Observations, WatchedHost
 from autotune.monitor.procfs import HostSample
-from autotune.services.base import Endpoint
+from autotune.services.base import Endpoint, Placement, Role
+from autotune.services.memcached.service import Memcached
+from autotune.services.varnish.service import Varnish
 from autotune.target.requests_file import WeightedVisit
 from autotune.target.slo import Slo
+from autotune.transports.base import Argv, CommandResult
 from autotune.transports.local import LocalTransport
 from tests.loads.offered import Recorder, offered
 
@@ -95,3 +99,44 @@ def test_a_load_host_with_too_little_cpu(
     assert (found is None) == (said is None)
     if said:
         assert said in str(found)
+
+
+class Counted(LocalTransport):
+    """A host whose caches print the same counters at any time."""
+
+    def run(self, argv: Argv, **options: object) -> CommandResult:
+        values = {"client_req": 100, "cache_hit": 70, "cache_miss": 20, "n_lru_nuked": 0}
+        printed = json.dumps({"counters": {f"MAIN.{k}": {"value": n} for k, n in values.items()}})
+        memcached = "STAT cmd_get 8\r\nSTAT get_hits 5\r\nSTAT get_misses 3\r\nEND\r\n"
+        return CommandResult(tuple(argv), 0, printed if "varnishstat" in argv[0] else memcached, "")
+
+
+def placed(role: Role) -> Placement:
+    """Where nothing listens."""
+    return Placement(
+        tier=str(role), host="web1", role=role, directory="/nowhere", listen=Endpoint("127.0.0.1", 1),
+        installed=True, programs={name: f"/usr/bin/{name}" for name in ("varnishstat", "memcached-tool")},
+    )  # fmt: skip
+
+
+VARNISH = ServiceInstance(Varnish(), placed(Role.HTTP_CACHE))
+MEMCACHED = ServiceInstance(Memcached(), placed(Role.CACHE))
+
+
+@pytest.mark.parametrize(
+    ("instances", "lookups"),
+    [((), None), ((VARNISH,), (70, 20)), ((VARNISH, MEMCACHED), (75, 23))],
+)
+def test_the_lookups_of_all_caches_show_whether_they_are_still_filling(
+    instances: tuple[ServiceInstance, ...], lookups: tuple[int, int] | None
+) -> None:
+    host = WatchedHost("web1", 1.0, instances, Counted("web1"))
+    meter = replace(gauge(1.0), stack=Stack(instances, ENTRY), hosts=(host,))
+    assert meter.count_cache_lookups() == lookups
+
+
+def test_a_cache_on_this_machine_is_asked_by_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("autotune.environments.load_meter.LocalTransport", Counted)
+    host = WatchedHost("web1", 1.0, (VARNISH,))
+    meter = replace(gauge(1.0), stack=Stack((VARNISH,), ENTRY), hosts=(host,))
+    assert meter.count_cache_lookups() == (70, 20)
