@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from math import exp, floor, log
+from math import ceil, exp, floor, log
 from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
@@ -137,6 +137,11 @@ _STALLED_SD_RATIO, _NEAR_TARGET_RATIO = 0.9, 2.0
 _MAX_READING_SD: Final = 0.2  # maximum error of a reading, in log rate
 # an objective that is not met at 1 / 100 of the first rate is unmeetable
 _UNMEETABLE_RATE_RATIO: Final = 100.0
+# Readings whose rates differ by at most this factor are at about the same rate.
+_SAME_RATE_FACTOR: Final = 1.05
+# The generator is too slow for a rate if its limited readings outnumber its complete readings by this
+# number.
+_MIN_LIMITED_LEAD: Final = 2
 
 
 @dataclass(frozen=True)
@@ -224,13 +229,40 @@ class PeakSearch:
 
     @property
     def max_useful_rate(self) -> float:
-        """Return the highest rate to request from the generator. Each reading whose rate the generator
-        could not produce lowers the result.
+        """Return the highest rate to request from the generator. Each rate that the generator
+        repeatedly could not produce lowers the result.
         """
-        limited_rates = [r.rate for r in self.readings if r.limited is not None]
+        limited_rates = [reading.rate for reading in self._list_repeated_limits()]
         if not limited_rates:
             return self.limits.max_rate
-        return min(self.limits.max_rate, min(limited_rates) * 0.9 ** len(limited_rates))
+        # Each rate was requested twice.
+        return min(self.limits.max_rate, min(limited_rates) * 0.9 ** ceil(len(limited_rates) / 2))
+
+    def _list_repeated_limits(self) -> list[Reading]:
+        """Return the limited readings at rates that the generator repeatedly could not produce. The
+        search repeats a reading that was limited once, because a stall may have limited it.
+        """
+        return [
+            reading
+            for reading in self.readings
+            if reading.limited is not None and self._is_generator_too_slow(reading.rate)
+        ]
+
+    def _is_generator_too_slow(self, rate: float) -> bool:
+        """True if the generator repeatedly could not produce ``rate``. Each complete reading at about
+        this rate or above outweighs one limited reading.
+        """
+        limited_count = sum(
+            reading.limited is not None and reading.rate <= rate * _SAME_RATE_FACTOR
+            for reading in self.readings
+        )
+        complete_count = sum(
+            reading.limited is None
+            and not reading.truncated
+            and reading.rate >= rate / _SAME_RATE_FACTOR
+            for reading in self.readings
+        )
+        return limited_count - complete_count >= _MIN_LIMITED_LEAD
 
     @property
     def _highest_sent_rate(self) -> float:
@@ -248,9 +280,10 @@ class PeakSearch:
     @property
     def limit_reason(self) -> str:
         """Return the reason why the load cannot be raised further."""
-        lowest_limited = min(
-            (r for r in self.readings if r.limited), key=lambda r: r.rate, default=None
-        )
+        limited_readings = self._list_repeated_limits()
+        if not self.valid_readings:
+            limited_readings = [reading for reading in self.readings if reading.limited]
+        lowest_limited = min(limited_readings, key=lambda r: r.rate, default=None)
         return (
             MAX_RATE_KEY
             if lowest_limited is None or lowest_limited.limited is None

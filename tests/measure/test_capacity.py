@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import floor
 from typing import TYPE_CHECKING
 
@@ -346,7 +346,34 @@ def test_a_few_errors_fail_though_everything_is_fast() -> None:
 def test_a_generator_that_is_too_slow_is_named() -> None:
     found = search_peak(Served(exponential(5000.0), limit=800.0), SLO, 1500.0)
     assert found.verdict == "limited"
+    assert found.limit == "one slow process"
     assert 500.0 <= found.low <= found.peak <= 800.0
+
+
+@pytest.mark.parametrize("stalls", [{0}, {1}, {3}, {2, 5}, {3, 6, 9}])
+def test_a_generator_that_stalls_now_and_then_limits_no_search(stalls: set[int]) -> None:
+    served = Served(exponential(1000.0), noise=0.01)
+
+    def probe(rate: float, seconds: float) -> Reading:
+        limited = "a stall" if len(served.rates) in stalls else None
+        return replace(served(rate, seconds), limited=limited)
+
+    found = search_peak(probe, SLO, 1000.0)
+    assert found.verdict in ("measured", "unsettled")
+    assert found.peak == pytest.approx(1000.0, rel=0.06)
+    for stall in stalls & {*range(len(served.rates) - 1)}:
+        assert served.rates[stall + 1] == served.rates[stall]
+
+
+def test_a_stall_is_not_named_as_the_limit() -> None:
+    served = Served(exponential(5000.0))
+
+    def probe(rate: float, seconds: float) -> Reading:
+        limited = "a stall" if not served.rates else None
+        return replace(served(rate, seconds), limited=limited)
+
+    found = search_peak(probe, SLO, 800.0, limits=SearchLimits(max_rate=1000.0))
+    assert (found.verdict, found.limit, found.peak) == ("limited", MAX_RATE_KEY, 1000.0)
 
 
 def test_a_peak_below_the_generators_limit_is_measured() -> None:
