@@ -105,6 +105,10 @@ class K6Generator(LoadGenerator):
         return weighted_requests / weight if self.visits else 1.0
 
     @property
+    def min_requests(self) -> float:
+        return self.requests_per_visit
+
+    @property
     def longest_pause(self) -> float:
         return max(map(sum_pauses, self.visits), default=0.0)
 

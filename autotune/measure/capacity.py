@@ -245,7 +245,9 @@ class PeakSearch:
         return [
             reading
             for reading in self.readings
-            if reading.limited is not None and self._is_generator_too_slow(reading.rate)
+            if reading.limited is not None
+            and not reading.is_rate_too_low
+            and self._is_generator_too_slow(reading.rate)
         ]
 
     def _is_generator_too_slow(self, rate: float) -> bool:
@@ -253,7 +255,9 @@ class PeakSearch:
         this rate or above outweighs one limited reading.
         """
         limited_count = sum(
-            reading.limited is not None and reading.rate <= rate * _SAME_RATE_FACTOR
+            reading.limited is not None
+            and not reading.is_rate_too_low
+            and reading.rate <= rate * _SAME_RATE_FACTOR
             for reading in self.readings
         )
         complete_count = sum(
@@ -263,6 +267,11 @@ class PeakSearch:
             for reading in self.readings
         )
         return limited_count - complete_count >= _MIN_LIMITED_LEAD
+
+    @property
+    def _are_rates_too_low(self) -> bool:
+        """True if the search needs rates at which the generator repeatedly sent no complete visit."""
+        return sum(reading.is_rate_too_low for reading in self.readings) >= _MIN_LIMITED_LEAD
 
     @property
     def _highest_sent_rate(self) -> float:
@@ -281,7 +290,7 @@ class PeakSearch:
     def limit_reason(self) -> str:
         """Return the reason why the load cannot be raised further."""
         limited_readings = self._list_repeated_limits()
-        if not self.valid_readings:
+        if not self.valid_readings or self._are_rates_too_low:
             limited_readings = [reading for reading in self.readings if reading.limited]
         lowest_limited = min(limited_readings, key=lambda r: r.rate, default=None)
         return (
@@ -459,7 +468,7 @@ class PeakSearch:
         return unmeetable_probability > 0.95 and min(failed_rates) <= low_enough_rate
 
     def _is_generator_limited(self) -> bool:
-        if self.max_useful_rate <= self.limits.min_rate:
+        if self.max_useful_rate <= self.limits.min_rate or self._are_rates_too_low:
             return True
         return (
             self._has_passed_highest_rate()

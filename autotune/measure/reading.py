@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from math import exp, log
 from statistics import fmean
 
+from autotune.loads.base import LOW_RATE_ERROR
+
 WARM_UP_PURPOSE = "warm-up"  # purpose of a warm-up's readings
 TODAY_PURPOSE = "today"  # purpose of a reading at today's production rate
 
@@ -81,6 +83,11 @@ class Reading:
     def is_valid(self) -> bool:
         """True if the reading is a valid measurement of the server."""
         return self.limited is None and self.disturbed is None
+
+    @property
+    def is_rate_too_low(self) -> bool:
+        """True if nothing was sent, because not even one visit fits into the reading at its rate."""
+        return LOW_RATE_ERROR in self.errors
 
     @property
     def violation_fraction(self) -> float:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.estimate import Estimate
+from autotune.loads.base import LOW_RATE_ERROR
 from autotune.measure import Capacity, Noise, Reading, SearchLimits, Slo, search_peak
 from autotune.measure.capacity import MAX_RATE_KEY, PeakSearch
 
@@ -363,6 +364,37 @@ def test_a_generator_that_stalls_now_and_then_limits_no_search(stalls: set[int])
     assert found.peak == pytest.approx(1000.0, rel=0.06)
     for stall in stalls & {*range(len(served.rates) - 1)}:
         assert served.rates[stall + 1] == served.rates[stall]
+
+
+def test_a_rate_that_is_too_low_for_a_visit_limits_no_higher_rates() -> None:
+    served = Served(exponential(1000.0), noise=0.01)
+
+    def probe(rate: float, seconds: float) -> Reading:
+        reading = served(rate, seconds)
+        if len(served.rates) == 1:
+            return as_too_low(reading)
+        return replace(reading, limited="a stall" if len(served.rates) == 2 else None)
+
+    found = search_peak(probe, SLO, 1000.0)
+    assert found.verdict in ("measured", "unsettled")
+    assert found.peak == pytest.approx(1000.0, rel=0.06)
+
+
+def test_a_search_that_needs_rates_too_low_for_a_visit_ends() -> None:
+    served = Served(cliff(3.0))
+
+    def probe(rate: float, seconds: float) -> Reading:
+        reading = served(rate, seconds)
+        return as_too_low(reading) if rate < 6.0 else reading
+
+    found = search_peak(probe, SLO, 40.0)
+    assert (found.verdict, found.limit, found.peak) == ("limited", "the rate is too low", 0.0)
+    assert sum(rate < 6.0 for rate in served.rates) == 2
+
+
+def as_too_low(reading: Reading) -> Reading:
+    n = reading.intended
+    return Reading(reading.rate, 0.0, n, n, {LOW_RATE_ERROR: n}, limited="the rate is too low")
 
 
 def test_a_stall_is_not_named_as_the_limit() -> None:
