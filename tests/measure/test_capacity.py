@@ -240,7 +240,7 @@ def test_no_capacity_above_the_highest_allowed_rate_is_reported(
     [
         (1000.0, lambda rate: 3.0 * floor(rate / 3.0)),  # oha, with three entries
         (3.7, floor),
-        (1000.0, lambda rate: 0.9 * rate),  # whole visits
+        (1000.0, lambda rate: 0.9 * rate),
     ],
 )
 def test_a_highest_rate_that_the_generator_rounds_down_is_reached(
