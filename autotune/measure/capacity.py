@@ -302,9 +302,13 @@ class PeakSearch:
     @property
     def load_seconds(self) -> float:
         """Return the seconds under load so far, including warm-up. A reading that could not start
-        counts as 0 seconds.
+        counts as 0 seconds, and a truncated reading counts until its end.
         """
-        return sum(r.seconds + self.limits.overhead_seconds for r in self.readings if r.seconds > 0)
+        return sum(
+            reading.offered_seconds + self.limits.overhead_seconds
+            for reading in self.readings
+            if reading.seconds > 0
+        )
 
     @property
     def updated_noise(self) -> Noise:

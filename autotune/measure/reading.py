@@ -90,6 +90,15 @@ class Reading:
         return LOW_RATE_ERROR in self.errors
 
     @property
+    def offered_seconds(self) -> float:
+        """Return the seconds in which the intended requests were due. A truncated reading may end before
+        ``seconds``.
+        """
+        if not self.truncated or self.rate <= 0:
+            return self.seconds
+        return min(self.seconds, self.intended / self.rate)
+
+    @property
     def violation_fraction(self) -> float:
         """Return the fraction of intended requests that are violations; 1.0 without requests."""
         return self.violations / self.intended if self.intended else 1.0

@@ -333,6 +333,25 @@ def test_what_no_rate_can_meet_is_unmeetable(probe: ReadingProbe, prior: float |
     assert len(found.readings) <= 10
 
 
+def test_a_reading_that_ended_early_is_charged_until_its_end() -> None:
+    def ended_in_ramp(rate: float, seconds: float) -> Reading:
+        n = max(1, int(rate))
+        is_failed = rate > 500.0
+        return (
+            Reading(rate, seconds, n, n, truncated=True)
+            if is_failed
+            else Reading(rate, seconds, n * int(seconds), 0)
+        )
+
+    slow = Slo(limit=1.0)  # readings of 10 s
+    found = search_peak(ended_in_ramp, slow, 1000.0)
+    failed = [reading for reading in found.readings if reading.truncated]
+    assert failed
+    assert min(reading.seconds for reading in failed) > 2.0
+    passed_seconds = sum(r.seconds + 1.0 for r in found.readings if not r.truncated)
+    assert found.load_seconds == pytest.approx(passed_seconds + 2.0 * len(failed), rel=0.01)
+
+
 def test_a_few_errors_fail_though_everything_is_fast() -> None:
     def broken_above_500(rate: float, seconds: float) -> Reading:
         n = int(rate * seconds)
