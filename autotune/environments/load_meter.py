@@ -14,7 +14,7 @@ from autotune.diagnose.diagnosis import WatchedReading, build_contexts, find_bot
 from autotune.diagnose.faulty_hosts import find_faulty_instances, is_host_suspected
 from autotune.environments.answer_check import AnswerCheck
 from autotune.estimate import InstanceCapacity
-from autotune.loads.answer_validation import AnswerInspection
+from autotune.loads.answer_validation import MAX_PROBE_SHARE, MIN_PROBES, AnswerInspection
 from autotune.loads.base import NO_PORT_ERROR, LoadGenerator, LoadResult, LoadSpec
 from autotune.loads.load_host import PortWait
 from autotune.loads.reading_run import count_requests, take_reading
@@ -87,10 +87,11 @@ class LoadMeter:
         All hosts are observed. The reading contains the rate that the generator can send: a whole number
         for some generators. If client ports run out, the reading is repeated once some ports are free.
         If sessions contain pauses, the reading is longer by the longest pause. During this additional
-        time, sessions send only their first requests, so the rate is lower.
+        time, sessions send only their first requests, so the rate is lower. At low rates, the reading is
+        long enough for one complete visit to each entry.
         """
-        seconds += self.load.longest_pause
         rate = self._round_rate(rate)
+        seconds = self._fit_visit(rate, seconds + self.load.longest_pause)
         spec = LoadSpec(rate, seconds, self.timeout, self.slo.limit, ramp_seconds)
         check, total_seconds = self.answer_check, ramp_seconds + seconds
         stack_hosts = self._select_active_hosts(self.read_deployed_settings())
@@ -127,6 +128,14 @@ class LoadMeter:
         entry_count = len(self.request.per_endpoint())
         max_rate = self.compute_highest_rate() / entry_count
         return entry_count * self.load.round_rate(rate / entry_count, max_rate)
+
+    def _fit_visit(self, rate: float, seconds: float) -> float:
+        """Return ``seconds``, or more if no complete visit to each entry would fit at ``rate``."""
+        if self.load.min_requests <= 1:
+            return seconds
+        visit_requests = self.load.min_requests * len(self.request.per_endpoint())
+        # The requests that check responses are taken from the load.
+        return max(seconds, (visit_requests / (1 - MAX_PROBE_SHARE) + MIN_PROBES) / rate)
 
     def _wait_for_ports(self, spec: LoadSpec) -> bool:
         """Wait until client ports for ``spec`` are free, and return true if they are."""
@@ -227,7 +236,8 @@ class LoadMeter:
         ]
         if not caches:
             return None
-        transports = {host.name: host.transport for host in self.hosts}
+        # The counters of some services can be read only by a command on their host.
+        transports = {h.name: h.transport or LocalTransport(h.name) for h in self.hosts}
         hit_count = miss_count = 0.0
         for instance, counter_names in caches:
             reader = CounterReader(instance, transports.get(instance.placement.host))

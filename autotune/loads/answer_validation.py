@@ -4,8 +4,10 @@ While a generator runs, curl sends a sample of similar requests. The requested r
 requests. A response is wrong if it violates `expect:`, or differs in kind from the reference
 responses. If a fraction s of all responses is wrong, a sample of n responses contains no wrong
 response with probability (1 − s)ⁿ. With ``ENOUGH_ANSWERS`` responses, one in 28,000 samples misses a
-fraction of 5 %. If a sample has fewer responses, the latest samples at lower rates are added. Less
-load does not cause more wrong responses.
+fraction of 5 %. If a sample has fewer responses, and none is wrong, the latest samples at the same or
+lower rates are added. Less load does not cause more wrong responses. The added samples count only if
+at least two of them contain wrong responses. A single odd response therefore fails one reading, but
+not the following readings.
 
 Generators also print the mean body size of all responses: see ``count_wrong_sizes``.
 """
@@ -25,6 +27,9 @@ from autotune.transports.request import Request
 
 WRONG_ANSWER, WRONG_BODY = "wrong answer", "wrong body"  # kinds of errors
 ENOUGH_ANSWERS = 200
+# Number of responses in the added samples. If 1 % of all responses are wrong, two samples among 600
+# responses almost certainly contain a wrong response.
+POOLED_ANSWERS = 600
 # maximum number of samples per second, and their maximum share of the load
 MAX_PROBE_RATE, MAX_PROBE_SHARE = 100.0, 0.2
 MAX_EXACT_RATE, MAX_EXACT_SHARE = 6.0, 0.01  # limits for pages whose only correct body is known
@@ -91,7 +96,8 @@ class AnswerInspection:
 
     ``wrong_count`` is the number of wrong responses, and ``example`` describes one wrong response.
     ``sizes`` are the smallest and the largest correct body in bytes, and ``right_size_count`` is the
-    number of correct bodies. ``wrong_size`` is the mean size of wrong bodies.
+    number of correct bodies. ``wrong_size`` is the mean size of wrong bodies. ``is_repeated`` is true for
+    a sum in which at least two samples contain wrong responses.
     """
 
     inspected: int = 0
@@ -100,6 +106,7 @@ class AnswerInspection:
     sizes: tuple[int, int] | None = None
     right_size_count: int = 0
     wrong_size: float | None = None
+    is_repeated: bool = False
 
     def __add__(self, other: AnswerInspection) -> AnswerInspection:
         sizes = [s.sizes for s in (self, other) if s.sizes]
@@ -114,6 +121,7 @@ class AnswerInspection:
             (min(low for low, _ in sizes), max(high for _, high in sizes)) if sizes else None,
             self.right_size_count + other.right_size_count,
             sum(size * count for size, count in wrong_means) / total_count if total_count else None,
+            self.is_repeated or other.is_repeated or bool(self.wrong_count and other.wrong_count),
         )
 
     @property
@@ -260,12 +268,14 @@ class AnswerValidator:
     ) -> WrongAnswers:
         """Return the wrong responses in ``result`` that the sample or the sizes reveal.
 
-        ``earlier_inspection`` is the sample at lower rates. The earlier sample is added if
-        ``inspection`` is too small.
+        ``earlier_inspection`` is the sum of the latest samples at lower rates. The sum is added if
+        ``inspection`` is too small, contains no wrong response, and the wrong responses in the sum are
+        repeated.
         """
+        is_decided = inspection.inspected >= ENOUGH_ANSWERS or inspection.wrong_count > 0
         pooled_inspection = (
             inspection
-            if inspection.inspected >= ENOUGH_ANSWERS or self.method == WRONG_BODY
+            if is_decided or self.method == WRONG_BODY or not earlier_inspection.is_repeated
             else inspection + earlier_inspection
         )
         known_errors = result.errors.get(self.method, 0)
@@ -344,7 +354,7 @@ class InspectionLog:
 
     inspections: list[tuple[float, AnswerInspection]] = field(default_factory=list)
 
-    def pool_latest(self, rate: float, enough: int = ENOUGH_ANSWERS) -> AnswerInspection:
+    def pool_latest(self, rate: float, enough: int = POOLED_ANSWERS) -> AnswerInspection:
         """Return the sum of the latest samples at ``rate`` or below.
 
         Samples are added until the sum contains ``enough`` responses.

@@ -38,6 +38,8 @@ ABANDONED_ERROR = "given up"  # requests that a failed session did not send
 FELL_BEHIND_MESSAGE = (
     "the load generator fell behind: give the load host more CPU, or add load hosts"
 )
+# Kind of the requests in a reading whose rate is too low for a single complete visit.
+LOW_RATE_ERROR = "rate too low"
 # Errors that the load host itself causes, with their messages. A reading with such errors does not
 # describe the server.
 NO_PORT_ERROR, NO_FILE_ERROR = "no free port", "file table full"
@@ -321,6 +323,13 @@ class LoadGenerator(ABC):
     def longest_pause(self) -> float:
         """Return the longest sum of pauses between the requests of a session, in seconds."""
         return 0.0
+
+    @property
+    def min_requests(self) -> float:
+        """Return the number of requests that one entry needs in a reading to get at least one complete
+        visit.
+        """
+        return 1.0
 
     def with_visits(self, visits: tuple[WeightedVisit, ...]) -> LoadGenerator:
         """Return this generator with ``visits`` as its load.

@@ -131,6 +131,8 @@ ERROR_KINDS = {
 # httperf counts a connection that gets no client port as "other", and prints the number of the
 # first unexpected error (EADDRNOTAVAIL).
 _NO_PORT_TEXT = "connection failed with unexpected error 99"
+# httperf exits without figures after the first TLS handshake that fails.
+_FAILED_HANDSHAKE_TEXT = "failed to connect to SSL server"
 
 _HISTOGRAM_PATTERN = re.compile(
     r"^Connection lifetime histogram.*\n((?: +(?::|[\d.]+ \d+)\n)*)", re.M
@@ -174,7 +176,9 @@ class HttperfOutput:
 
     @classmethod
     def parse(cls, output: str) -> HttperfOutput | None:
-        """Return the result; ``None`` if httperf was killed or did not start."""
+        """Return the result; ``None`` if httperf was killed, did not start, or could not complete a
+        TLS handshake.
+        """
         total_match = _TOTAL_PATTERN.search(output)
         error_lines = _ERROR_LINE_PATTERN.findall(output)
         # A complete result ends with two lines of errors.
@@ -404,6 +408,15 @@ def build_options(request: Request) -> Argv:
 
 
 def build_failure(process: LoadProcess, output: str) -> LoadResult:
+    """Return the result of a process that printed no figures.
+
+    After a failed TLS handshake, all requests count as errors of the server, because httperf sends no
+    further requests.
+    """
+    if _FAILED_HANDSHAKE_TEXT in output:
+        return LoadResult(
+            process.request_count, errors={"reset": process.request_count}, truncated=True
+        )
     return LoadResult.build_unsent_result(
         process.request_count, f"httperf printed no result: {find_last_line(output)}"
     )

@@ -78,6 +78,16 @@ class SessionGenerator(LoadGenerator):
     def longest_pause(self) -> float:
         return max((kind.think_seconds for kind in self.kinds), default=0.0)
 
+    @property
+    def total_requests(self) -> int:
+        """Return the number of requests in all sessions of the list."""
+        return sum(kind.request_count * kind.session_count for kind in self.kinds)
+
+    @property
+    def min_requests(self) -> float:
+        # enough for one session of the most frequent kind
+        return self.total_requests / max((kind.session_count for kind in self.kinds), default=1)
+
     def with_visits(self, visits: tuple[WeightedVisit, ...]) -> LoadGenerator:
         """Return the generator with a session for each visit and one request per burst."""
         return SessionGenerator(visits, group_sessions(expand_visits(visits, MAX_SESSIONS)))
@@ -88,11 +98,10 @@ class SessionGenerator(LoadGenerator):
     def build_processes(
         self, request: Request, spec: LoadSpec, hosts: int = 1
     ) -> tuple[LoadProcess, ...]:
-        request_count = sum(kind.request_count * kind.session_count for kind in self.kinds)
         first_client = secrets.randbelow(CLIENT_NUMBERS) if spec.seed is None else spec.seed
         processes: list[LoadProcess] = []
         for kind in self.kinds:
-            rate = spec.rate * kind.session_count / request_count  # sessions/s
+            rate = spec.rate * kind.session_count / self.total_requests  # sessions/s
             held_seconds = kind.think_seconds + kind.request_count * min(
                 MIN_HELD_LIMITS * spec.latency_limit, spec.timeout
             )

@@ -105,6 +105,10 @@ class K6Generator(LoadGenerator):
         return weighted_requests / weight if self.visits else 1.0
 
     @property
+    def min_requests(self) -> float:
+        return self.requests_per_visit
+
+    @property
     def longest_pause(self) -> float:
         return max(map(sum_pauses, self.visits), default=0.0)
 
@@ -120,26 +124,39 @@ class K6Generator(LoadGenerator):
             ceil(spec.rate / self.limits.max_rate),
             ceil(spec.rate * connection_seconds / self.limits.open_connections),
         )
-        # Round down, because no process may exceed its share of the rate.
-        count = min(count, int(spec.rate * spec.seconds / self.requests_per_visit + 1e-9))
-        if count < 1:
-            return ()
+        # Round down, because the visits may not exceed the rate.
+        visits = int(spec.rate * spec.seconds / self.requests_per_visit + 1e-9)
+        count = min(count, visits)
         return tuple(
-            self._build_process(request, spec, spec.rate / count, connection_seconds)
-            for _ in range(count)
+            self._build_process(
+                request,
+                spec,
+                visits // count + (index < visits % count),
+                visits * self.requests_per_visit / spec.rate,
+                connection_seconds,
+            )
+            for index in range(count)
         )
 
     def _build_process(
-        self, request: Request, spec: LoadSpec, rate: float, held_seconds: float
+        self,
+        request: Request,
+        spec: LoadSpec,
+        iterations: int,
+        span_seconds: float,
+        held_seconds: float,
     ) -> LoadProcess:
+        """Return a process that starts ``iterations`` visits, evenly spread over ``span_seconds``.
+
+        The processes of a reading share this span. The span is slightly shorter than the reading, so that
+        the whole visits add up to exactly the requested rate.
+        """
+        rate = iterations * self.requests_per_visit / span_seconds
         clients = min(self.limits.open_connections, max(MIN_CLIENTS, ceil(rate * held_seconds)))
-        iterations = int(rate * spec.seconds / self.requests_per_visit + 1e-9)
-        offered_rate = (
-            iterations * self.requests_per_visit * self.requests_per_iteration / spec.seconds
-        )
+        offered_rate = rate * self.requests_per_iteration
         scenario_parameters = {
             "iterations": iterations,
-            "span": round(1000 * spec.seconds),
+            "span": ceil(1000 * span_seconds - 1e-6),
             "clients": clients,
             "grace": round(1000 * (spec.timeout + self.longest_pause + 1)),
             "stride": find_stride(iterations),
@@ -151,7 +168,7 @@ class K6Generator(LoadGenerator):
         return LoadProcess(
             argv,
             max(1, round(iterations * self.requests_per_visit)),
-            spec.seconds,
+            span_seconds,
             stop_seconds + 1.0,
             clients,
             input=scenario,

@@ -26,6 +26,7 @@ from dataclasses import dataclass, replace
 from autotune.loads import load_host, probes, start_times
 from autotune.loads.answer_validation import AnswerInspection, AnswerValidator
 from autotune.loads.base import (
+    LOW_RATE_ERROR,
     NO_PORT_ERROR,
     LoadError,
     LoadGenerator,
@@ -189,7 +190,7 @@ class _LoadRun:
         shares = self._build_shares(spec, host_start_times, delay)
         if not shares:
             reason = f"{self.load.name} {LOW_RATE_MESSAGE}"
-            return LoadResult.build_unsent_result(spec.request_count, reason)
+            return LoadResult.build_unsent_result(spec.request_count, reason, LOW_RATE_ERROR)
         commands = [share.command for share in (*ramp_shares, *shares)]
         if sample:
             commands.append(self._build_sample_command(sample.command, delay))

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from math import exp, floor, log
+from math import ceil, exp, floor, log
 from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
@@ -137,6 +137,11 @@ _STALLED_SD_RATIO, _NEAR_TARGET_RATIO = 0.9, 2.0
 _MAX_READING_SD: Final = 0.2  # maximum error of a reading, in log rate
 # an objective that is not met at 1 / 100 of the first rate is unmeetable
 _UNMEETABLE_RATE_RATIO: Final = 100.0
+# Readings whose rates differ by at most this factor are at about the same rate.
+_SAME_RATE_FACTOR: Final = 1.05
+# The generator is too slow for a rate if its limited readings outnumber its complete readings by this
+# number.
+_MIN_LIMITED_LEAD: Final = 2
 
 
 @dataclass(frozen=True)
@@ -157,6 +162,7 @@ class PeakSearch:
     posterior: PeakPosterior
     summary: PosteriorSummary
     readings: tuple[Reading, ...] = ()
+    requested_rates: tuple[float, ...] = ()  # one per reading; some generators send a lower rate
     sd_history: tuple[float, ...] = ()  # sd of the log peak after each reading
 
     @classmethod
@@ -190,8 +196,11 @@ class PeakSearch:
             slo, limits, target_sd, is_exploration, incumbent, noise, first_rate, posterior, summary
         )
 
-    def with_reading(self, reading: Reading) -> PeakSearch:
-        """Return the state with one more reading."""
+    def with_reading(self, reading: Reading, requested_rate: float | None = None) -> PeakSearch:
+        """Return the state with one more reading, for which the search requested ``requested_rate``.
+
+        Without ``requested_rate``, the generator sent exactly the requested rate.
+        """
         posterior = self.posterior.with_reading(reading, self.slo)
         summary = posterior.summarize()
         return replace(
@@ -199,6 +208,7 @@ class PeakSearch:
             posterior=posterior,
             summary=summary,
             readings=(*self.readings, reading),
+            requested_rates=(*self.requested_rates, requested_rate or reading.rate),
             sd_history=(*self.sd_history, summary.sd),
         )
 
@@ -219,20 +229,70 @@ class PeakSearch:
 
     @property
     def max_useful_rate(self) -> float:
-        """Return the highest rate to request from the generator. Each reading whose rate the generator
-        could not produce lowers the result.
+        """Return the highest rate to request from the generator. Each rate that the generator
+        repeatedly could not produce lowers the result.
         """
-        limited_rates = [r.rate for r in self.readings if r.limited is not None]
+        limited_rates = [reading.rate for reading in self._list_repeated_limits()]
         if not limited_rates:
             return self.limits.max_rate
-        return min(self.limits.max_rate, min(limited_rates) * 0.9 ** len(limited_rates))
+        # Each rate was requested twice.
+        return min(self.limits.max_rate, min(limited_rates) * 0.9 ** ceil(len(limited_rates) / 2))
+
+    def _list_repeated_limits(self) -> list[Reading]:
+        """Return the limited readings at rates that the generator repeatedly could not produce. The
+        search repeats a reading that was limited once, because a stall may have limited it.
+        """
+        return [
+            reading
+            for reading in self.readings
+            if reading.limited is not None
+            and not reading.is_rate_too_low
+            and self._is_generator_too_slow(reading.rate)
+        ]
+
+    def _is_generator_too_slow(self, rate: float) -> bool:
+        """True if the generator repeatedly could not produce ``rate``. Each complete reading at about
+        this rate or above outweighs one limited reading.
+        """
+        limited_count = sum(
+            reading.limited is not None
+            and not reading.is_rate_too_low
+            and reading.rate <= rate * _SAME_RATE_FACTOR
+            for reading in self.readings
+        )
+        complete_count = sum(
+            reading.limited is None
+            and not reading.truncated
+            and reading.rate >= rate / _SAME_RATE_FACTOR
+            for reading in self.readings
+        )
+        return limited_count - complete_count >= _MIN_LIMITED_LEAD
+
+    @property
+    def _are_rates_too_low(self) -> bool:
+        """True if the search needs rates at which the generator repeatedly sent no complete visit."""
+        return sum(reading.is_rate_too_low for reading in self.readings) >= _MIN_LIMITED_LEAD
+
+    @property
+    def _highest_sent_rate(self) -> float:
+        """Return the highest rate that the generator sends for requests up to ``max_useful_rate``.
+
+        Some generators round down, for example to whole requests/s at each entry.
+        """
+        sent_rates = (
+            reading.rate
+            for requested_rate, reading in zip(self.requested_rates, self.readings, strict=True)
+            if reading.is_valid and requested_rate >= (1 - 1e-9) * self.max_useful_rate
+        )
+        return min(self.max_useful_rate, max(sent_rates, default=self.max_useful_rate))
 
     @property
     def limit_reason(self) -> str:
         """Return the reason why the load cannot be raised further."""
-        lowest_limited = min(
-            (r for r in self.readings if r.limited), key=lambda r: r.rate, default=None
-        )
+        limited_readings = self._list_repeated_limits()
+        if not self.valid_readings or self._are_rates_too_low:
+            limited_readings = [reading for reading in self.readings if reading.limited]
+        lowest_limited = min(limited_readings, key=lambda r: r.rate, default=None)
         return (
             MAX_RATE_KEY
             if lowest_limited is None or lowest_limited.limited is None
@@ -242,9 +302,13 @@ class PeakSearch:
     @property
     def load_seconds(self) -> float:
         """Return the seconds under load so far, including warm-up. A reading that could not start
-        counts as 0 seconds.
+        counts as 0 seconds, and a truncated reading counts until its end.
         """
-        return sum(r.seconds + self.limits.overhead_seconds for r in self.readings if r.seconds > 0)
+        return sum(
+            reading.offered_seconds + self.limits.overhead_seconds
+            for reading in self.readings
+            if reading.seconds > 0
+        )
 
     @property
     def updated_noise(self) -> Noise:
@@ -390,7 +454,9 @@ class PeakSearch:
     def is_peak_beyond_load(self) -> bool:
         """True if the peak is probably above the highest rate that could be offered."""
         log_peak = self.summary.quantile(0.5)
-        return self._has_passed_highest_rate() and log_peak > log(self.max_useful_rate)
+        if self.passed_rates and not self.failed_rates and log_peak > log(self.limits.max_rate):
+            return True
+        return self._has_passed_highest_rate() and log_peak > log(self._highest_sent_rate)
 
     def _is_unmeetable(self) -> bool:
         failed_rates = self.failed_rates
@@ -406,11 +472,11 @@ class PeakSearch:
         return unmeetable_probability > 0.95 and min(failed_rates) <= low_enough_rate
 
     def _is_generator_limited(self) -> bool:
-        if self.max_useful_rate <= self.limits.min_rate:
+        if self.max_useful_rate <= self.limits.min_rate or self._are_rates_too_low:
             return True
         return (
             self._has_passed_highest_rate()
-            and self.summary.probability_above(Estimate.from_value(self.max_useful_rate)) > 0.9
+            and self.summary.probability_above(Estimate.from_value(self._highest_sent_rate)) > 0.9
         )
 
     def _has_passed_highest_rate(self) -> bool:
@@ -418,7 +484,7 @@ class PeakSearch:
         # The generator's highest rate is an estimate, so 90 % of it is enough. ``max_rate`` is exact, so
         # the stack must sustain the whole rate.
         needed_share = 1 - 1e-9 if self.max_useful_rate == self.limits.max_rate else 0.9
-        return max(self.passed_rates, default=0.0) >= needed_share * self.max_useful_rate
+        return max(self.passed_rates, default=0.0) >= needed_share * self._highest_sent_rate
 
     def _is_pruned(self) -> bool:
         if self.incumbent is None or len(self.valid_readings) < _EARLY_PRUNE_READINGS:
@@ -534,7 +600,7 @@ def search_peak(
     )
     while True:
         rate = search.next_rate()
-        search = search.with_reading(probe(rate, search.reading_seconds(rate)))
+        search = search.with_reading(probe(rate, search.reading_seconds(rate)), rate)
         verdict = search.find_verdict() or (search.give_up_verdict if is_late() else None)
         if verdict is not None:
             return _build_capacity(search, verdict)
@@ -559,6 +625,8 @@ def _build_capacity(search: PeakSearch, verdict: CapacityVerdict) -> Capacity:
         interval_low, interval_high = peak, max(peak, interval_high)
     if verdict == "unmeetable":
         interval_low, peak, interval_high, peak_sd = 0.0, 0.0, min(search.failed_rates), 0.0
+    # If the highest rate failed once, the median may be above it.
+    interval_low, peak = (min(rate, search.limits.max_rate) for rate in (interval_low, peak))
     return Capacity(
         peak=peak,
         low=interval_low,

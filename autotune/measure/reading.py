@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from math import exp, log
 from statistics import fmean
 
+from autotune.loads.base import LOW_RATE_ERROR
+
 WARM_UP_PURPOSE = "warm-up"  # purpose of a warm-up's readings
 TODAY_PURPOSE = "today"  # purpose of a reading at today's production rate
 
@@ -81,6 +83,20 @@ class Reading:
     def is_valid(self) -> bool:
         """True if the reading is a valid measurement of the server."""
         return self.limited is None and self.disturbed is None
+
+    @property
+    def is_rate_too_low(self) -> bool:
+        """True if nothing was sent, because not even one visit fits into the reading at its rate."""
+        return LOW_RATE_ERROR in self.errors
+
+    @property
+    def offered_seconds(self) -> float:
+        """Return the seconds in which the intended requests were due. A truncated reading may end before
+        ``seconds``.
+        """
+        if not self.truncated or self.rate <= 0:
+            return self.seconds
+        return min(self.seconds, self.intended / self.rate)
 
     @property
     def violation_fraction(self) -> float:

@@ -110,6 +110,8 @@ def run_warm_up(
     cold cache warms faster with more requests. The load then stays well below the rate that overloaded
     the stack. After CPU steal, the same load is tried again. If almost as many requests fail at a quarter
     of the load, the warm-up stops, because the load is not the cause.
+
+    If not even one visit fits into a window at its rate, the rate grows, and the window does not count.
     """
     ceiling = min(
         max_rate, EXPECTED_PEAK_SHARE * expected_peak if expected_peak else UNKNOWN_MAX_RATE
@@ -117,28 +119,37 @@ def run_warm_up(
     rate = ceiling if expected_peak else min(ceiling, start_rate)
     is_slow = not expected_peak and start_rate < UNKNOWN_START_RATE
     lowest_rate, growth = min(1.0, rate / SLOWEST_START_DIVISOR), 2.0 if is_slow else 1.5
-    windows: list[WarmUpWindow] = []
-    spent_seconds = 0.0
-    while len(windows) < max_windows and (len(windows) < 2 or spent_seconds < max_seconds):
+    windows, spent_seconds = list[WarmUpWindow](), 0.0
+    for _ in range(max_windows):
+        if len(windows) >= 2 and spent_seconds >= max_seconds:
+            break
         lookups_before = count_lookups()
-        window_seconds = max(
-            WINDOW_SECONDS,
-            min(MIN_WINDOW_REQUESTS / rate, MAX_WINDOW_SECONDS),
-            min(SETTLED_WINDOW_REQUESTS / rate, settling_seconds),
-        )
-        reading = probe(rate, window_seconds)
-        spent_seconds += window_seconds
+        reading = probe(rate, compute_window_seconds(rate, settling_seconds))
+        if reading.is_rate_too_low:  # without any load, the window does not describe the stack
+            if rate >= ceiling:
+                break
+            rate = min(rate * growth, ceiling)
+            continue
+        spent_seconds += reading.seconds  # visits may need a longer window
         windows.append(_build_window(reading, lookups_before, count_lookups()))
-        if has_settled(windows, rise_windows):
-            return WarmUpResult(is_settled=True, windows=tuple(windows))
-        if is_futile(windows):
-            return WarmUpResult(is_settled=False, windows=tuple(windows))
+        is_settled = has_settled(windows, rise_windows)
+        if is_settled or is_futile(windows):
+            return WarmUpResult(is_settled, windows=tuple(windows))
         if windows[-1].is_overloaded and reading.stolen <= HIGH_STEAL_SHARE:
             rate, ceiling = min(max(rate / 2, lowest_rate), max_rate), EXPECTED_PEAK_SHARE * rate
             growth = 1.5
         elif not windows[-1].is_overloaded:
             rate = min(rate * growth, ceiling)
     return WarmUpResult(is_settled=False, windows=tuple(windows))
+
+
+def compute_window_seconds(rate: float, settling_seconds: float) -> float:
+    """Return the length in seconds of a window at ``rate``. Windows at low rates are longer."""
+    return max(
+        WINDOW_SECONDS,
+        min(MIN_WINDOW_REQUESTS / rate, MAX_WINDOW_SECONDS),
+        min(SETTLED_WINDOW_REQUESTS / rate, settling_seconds),
+    )
 
 
 def has_settled(windows: Sequence[WarmUpWindow], rise_windows: int) -> bool:

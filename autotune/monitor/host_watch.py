@@ -130,7 +130,8 @@ class HostWatch:
         deadline = time.monotonic() + LAST_SAMPLE_SECONDS
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
-        for host in self._streams:
+        # Threads that end late still remove their streams.
+        for host in list(self._streams):
             self._failures.append(f"{host} did not send its samples in time")
 
     def mark_load(self, seconds: float) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 
-from autotune.deploy.stack import Stack
+from autotune.deploy.stack import ServiceInstance, Stack
+from autotune.environments.answer_check import AnswerCheck
 from autotune.environments.load_meter import LoadMeter
+from autotune.loads.answer_validation import AnswerValidator, LoadPage
 from autotune.loads.base import LoadGenerator, LoadSpec, Request
 from autotune.loads.httperf import HttperfGenerator
 from autotune.loads.httperf_sessions import SessionGenerator
@@ -15,9 +18,12 @@ from autotune.loads.k6 import K6Generator
 from autotune.loads.oha import OhaGenerator
 from autotune.monitor.host_watch import Observations, WatchedHost
 from autotune.monitor.procfs import HostSample
-from autotune.services.base import Endpoint
-from autotune.target.requests_file import WeightedVisit
+from autotune.services.base import Endpoint, Placement, Role
+from autotune.services.memcached.service import Memcached
+from autotune.services.varnish.service import Varnish
+from autotune.target.requests_file import SessionStep, WeightedVisit
 from autotune.target.slo import Slo
+from autotune.transports.base import Argv, CommandResult
 from autotune.transports.local import LocalTransport
 from tests.loads.offered import Recorder, offered
 
@@ -54,6 +60,33 @@ def test_a_reading_of_sessions_offers_the_whole_rate_after_the_pauses(
     assert seconds_of_both == pytest.approx(3.0, rel=0.02)
 
 
+LONG_VISITS = (WeightedVisit.model_validate({"session": [{"path": "/a"}] * 10}),)
+
+
+@pytest.mark.parametrize("generator", [SessionGenerator(), K6Generator()], ids=["httperf", "k6"])
+@pytest.mark.parametrize("entries", [1, 3])
+@pytest.mark.parametrize("rate", [0.7, 6.0, 9.0])
+def test_a_reading_at_a_low_rate_is_long_enough_for_a_visit_to_each_entry(
+    generator: LoadGenerator, entries: int, rate: float
+) -> None:
+    host = Recorder("load1")
+    others = tuple(Endpoint(f"10.0.0.{number + 2}", 80) for number in range(entries - 1))
+    page = AnswerValidator((LoadPage(SessionStep(path="/a")),))
+    request = Request(ENTRY, "/", other_endpoints=others)
+    meter = replace(
+        gauge(1.0),
+        load=generator.with_visits(LONG_VISITS),
+        load_hosts=(host,),
+        generator_hosts=(),
+        request=request,
+        answer_check=AnswerCheck(request, page, host, 0.01, 20_000.0, is_learned=True),
+    )
+    reading = meter.take_reading(rate, 1.5, ramp_seconds=0.0).reading
+    assert not reading.is_rate_too_low
+    visits = [one.requests for one in offered([host]) if one.requests >= 10]
+    assert len(visits) == entries
+
+
 @pytest.mark.parametrize(
     ("rate", "max_rate", "recorded"), [(3.4, 20.0, 3.0), (3.6, 3.7, 3.0), (100.5, 200.0, 100.0)]
 )
@@ -68,6 +101,16 @@ def test_a_reading_has_the_whole_rate_that_oha_sends(
     (load,) = offered([host])
     assert watched.reading.rate == recorded
     assert load.requests == 10.0 * recorded
+
+
+def test_a_rate_that_oha_cannot_send_at_all_is_too_low() -> None:
+    """It sends only whole requests/s, however long a reading is."""
+    host = Recorder("load1")
+    meter = replace(gauge(1.0), load=OhaGenerator(), load_hosts=(host,), generator_hosts=())
+    reading = meter.take_reading(0.4, 10.0, ramp_seconds=0.0).reading
+    assert reading.is_rate_too_low
+    assert reading.seconds == 0.0
+    assert not host.ran
 
 
 def seen(*throttled: float) -> Observations:
@@ -95,3 +138,44 @@ def test_a_load_host_with_too_little_cpu(
     assert (found is None) == (said is None)
     if said:
         assert said in str(found)
+
+
+class Counted(LocalTransport):
+    """A host whose caches print the same counters at any time."""
+
+    def run(self, argv: Argv, **options: object) -> CommandResult:
+        values = {"client_req": 100, "cache_hit": 70, "cache_miss": 20, "n_lru_nuked": 0}
+        printed = json.dumps({"counters": {f"MAIN.{k}": {"value": n} for k, n in values.items()}})
+        memcached = "STAT cmd_get 8\r\nSTAT get_hits 5\r\nSTAT get_misses 3\r\nEND\r\n"
+        return CommandResult(tuple(argv), 0, printed if "varnishstat" in argv[0] else memcached, "")
+
+
+def placed(role: Role) -> Placement:
+    """Where nothing listens."""
+    return Placement(
+        tier=str(role), host="web1", role=role, directory="/nowhere", listen=Endpoint("127.0.0.1", 1),
+        installed=True, programs={name: f"/usr/bin/{name}" for name in ("varnishstat", "memcached-tool")},
+    )  # fmt: skip
+
+
+VARNISH = ServiceInstance(Varnish(), placed(Role.HTTP_CACHE))
+MEMCACHED = ServiceInstance(Memcached(), placed(Role.CACHE))
+
+
+@pytest.mark.parametrize(
+    ("instances", "lookups"),
+    [((), None), ((VARNISH,), (70, 20)), ((VARNISH, MEMCACHED), (75, 23))],
+)
+def test_the_lookups_of_all_caches_show_whether_they_are_still_filling(
+    instances: tuple[ServiceInstance, ...], lookups: tuple[int, int] | None
+) -> None:
+    host = WatchedHost("web1", 1.0, instances, Counted("web1"))
+    meter = replace(gauge(1.0), stack=Stack(instances, ENTRY), hosts=(host,))
+    assert meter.count_cache_lookups() == lookups
+
+
+def test_a_cache_on_this_machine_is_asked_by_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("autotune.environments.load_meter.LocalTransport", Counted)
+    host = WatchedHost("web1", 1.0, (VARNISH,))
+    meter = replace(gauge(1.0), stack=Stack((VARNISH,), ENTRY), hosts=(host,))
+    assert meter.count_cache_lookups() == (70, 20)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 
@@ -118,13 +119,56 @@ def test_a_small_look_is_filled_up_from_readings_at_lower_rates() -> None:
     small = result.reclassify(
         validator.find_wrong_answers(result, AnswerInspection(50, 0), looks.pool_latest(200.0))
     )
-    assert small.errors == {WRONG_ANSWER: 7}  # 1 of 150
-    assert small.example == "at 200"
+    assert small.errors == {}  # a single odd response, which its own reading counted
+    looks.add_inspection(100.0, AnswerInspection(50, 2, "at 100"))
+    small = result.reclassify(
+        validator.find_wrong_answers(result, AnswerInspection(50, 0), looks.pool_latest(200.0))
+    )
+    assert small.errors == {WRONG_ANSWER: 15}  # 3 of 200
+    assert small.example == "at 100"
+    wrong = validator.find_wrong_answers(
+        result, AnswerInspection(50, 1, "own"), looks.pool_latest(200.0)
+    )
+    assert (wrong.count, wrong.example) == (20, "own")  # 1 of 50
     enough = AnswerInspection(ENOUGH_ANSWERS, 0)
     own = result.reclassify(validator.find_wrong_answers(result, enough, looks.pool_latest(200.0)))
     assert own.errors == {}
     looks.keep_last_inspections(1)
-    assert looks.pool_latest(1000.0) == AnswerInspection(50, 1, "at 200")
+    assert looks.pool_latest(1000.0) == AnswerInspection(50, 2, "at 100")
+
+
+def find_met_readings(wrong: Sequence[int], count: int) -> list[bool]:
+    """Return which readings in a row met the SLO, if their samples of ``count`` responses contained so
+    many wrong ones.
+    """
+    validator, looks, met = validator_of("shop"), InspectionLog(), list[bool]()
+    for wrong_count in wrong:
+        look = AnswerInspection(count, wrong_count, "odd" if wrong_count else "")
+        result = LoadResult(1000, 1000, {}, {0.01: 1000})
+        wrong_answers = validator.find_wrong_answers(result, look, looks.pool_latest(RATE))
+        met.append(SLO.is_met(_outcome(result.reclassify(wrong_answers))))
+        looks.add_inspection(RATE, look)
+    return met
+
+
+@pytest.mark.parametrize("count", [2, 60, 120])
+def test_one_odd_response_fails_one_reading(count: int) -> None:
+    assert find_met_readings([0, 0, 1, 0, 0, 0, 0], count) == [True, True, False, *[True] * 4]
+
+
+@pytest.mark.parametrize("count", [60, 120, 190])
+def test_one_per_cent_of_wrong_pages_is_found_at_low_rates(count: int) -> None:
+    """Most of the first readings fail, too, and almost all of the later ones."""
+    chance = random.Random(count)
+    met = [
+        find_met_readings(
+            [sum(chance.random() < 0.01 for _ in range(count)) for _ in range(24)], count
+        )
+        for _ in range(100)
+    ]
+    print([sum(column) for column in zip(*met, strict=True)])
+    assert sum(sum(row[2:12]) for row in met) < 0.2 * 1000
+    assert sum(sum(row[12:]) for row in met) < 0.05 * 1200
 
 
 SIZES = [

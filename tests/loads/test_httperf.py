@@ -1,6 +1,10 @@
 from __future__ import annotations
 
 import json
+import socketserver
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from math import sqrt
 from pathlib import Path
@@ -21,7 +25,10 @@ from autotune.loads.httperf import (
     draw_request_count,
     sum_unit_gaps,
 )
+from autotune.loads.reading_run import take_reading
 from autotune.services.base import Endpoint
+from autotune.transports.local import LocalTransport
+from autotune.transports.request import TlsOptions
 
 RECORDED = Path(__file__).parent / "fixtures" / "httperf"
 CASES = sorted(path.stem for path in RECORDED.glob("*.json"))
@@ -80,6 +87,34 @@ def test_a_fault_of_the_server_is_counted_and_not_blamed_on_the_generator(
     result = parse(*read_fixture(name))
     assert result.errors[kind] > 0.4 * result.intended
     assert result.limited is None
+
+
+@contextmanager
+def breaking_handshakes(after: int) -> Iterator[Endpoint]:
+    """Where TLS connections are closed before or after the server has read the client's first words."""
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            if after:
+                self.request.recv(after)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield Endpoint("127.0.0.1", server.server_address[1])
+        server.shutdown()
+
+
+@pytest.mark.stack
+@pytest.mark.parametrize("after", [0, 1, 65536])
+def test_a_handshake_that_the_server_breaks_is_a_fault_of_the_server(after: int) -> None:
+    spec = LoadSpec(20, 1.0, latency_limit=2.0, ramp_seconds=0.0)
+    with breaking_handshakes(after) as endpoint:
+        request = Request(endpoint, "/", tls=TlsOptions())
+        result = take_reading(
+            HttperfGenerator(), request, spec, LocalTransport(), max_rate=20_000.0
+        )
+    assert (result.limited, result.truncated, result.errors) == (None, True, {"reset": 20})
 
 
 GENERATORS_FAULT = ("interrupted", "killed", "starved-to-the-end", "burst-of-its-own")

@@ -143,6 +143,24 @@ def test_no_reading_makes_more_requests_than_ordered(rate: float) -> None:
         assert process.request_count - 9 < made <= process.request_count
 
 
+@pytest.mark.parametrize("hosts", [1, 3, 4])
+@pytest.mark.parametrize(("rate", "seconds"), [(6.0, 2.0), (33.3, 2.0), (449.0, 2.0), (997.0, 1.5)])
+def test_all_processes_together_send_the_requested_rate(
+    rate: float, seconds: float, hosts: int
+) -> None:
+    load = K6Generator(VISITS)
+    processes = load.build_processes(REQUEST, LoadSpec(rate, seconds), hosts)
+    orders = [json.loads((p.input or b"").split(b"\n", 1)[0][14:-1]) for p in processes]
+    visits = sum(order["iterations"] for order in orders)
+    assert visits == int(rate * seconds / load.requests_per_visit)
+    (span,) = {order["span"] for order in orders}
+    assert seconds - load.requests_per_visit / rate < span / 1000 <= seconds
+    sent_rate = 1000 * visits * load.requests_per_visit / span
+    assert sent_rate == pytest.approx(rate, rel=0.001)
+    assert sent_rate <= rate * (1 + 1e-9)
+    assert sum(process.max_rate for process in processes) == pytest.approx(rate)
+
+
 PAUSES = WeightedVisit.model_validate(
     {"session": [{"path": "/a", "think": "2s"}, {"path": "/b", "think": "9s"}]}
 )

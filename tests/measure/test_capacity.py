@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import floor
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.estimate import Estimate
+from autotune.loads.base import LOW_RATE_ERROR
 from autotune.measure import Capacity, Noise, Reading, SearchLimits, Slo, search_peak
-from autotune.measure.capacity import PeakSearch
+from autotune.measure.capacity import MAX_RATE_KEY, PeakSearch
 
 if TYPE_CHECKING:
     from autotune.measure.capacity import ReadingProbe
@@ -207,16 +209,17 @@ def test_a_search_that_is_late_ends_with_what_it_knows() -> None:
 
 
 @pytest.mark.parametrize("is_exploration", [False, True])
+@pytest.mark.parametrize("peak", [1010.0, 1100.0, 3000.0])
 @pytest.mark.parametrize("seed", range(12))
 def test_no_capacity_above_the_highest_allowed_rate_is_reported(
-    seed: int, is_exploration: bool
+    seed: int, peak: float, is_exploration: bool
 ) -> None:
-    """The server sustains 1,100/s, and no more than 1,000/s is offered."""
+    """No more than 1,000/s is offered, and the search may end at any time."""
     taken: list[float] = []
 
     def probe(rate: float, seconds: float) -> Reading:
         taken.append(rate)
-        return Served(exponential(1100.0, slope=15.0), seed * 100 + len(taken))(rate, seconds)
+        return Served(exponential(peak, slope=15.0), seed * 100 + len(taken))(rate, seconds)
 
     found = search_peak(
         probe,
@@ -224,11 +227,44 @@ def test_no_capacity_above_the_highest_allowed_rate_is_reported(
         600.0,
         incumbent=200.0,
         limits=SearchLimits(max_rate=1000.0, rough_sd=0.13),
-        is_late=lambda: len(taken) == 3 + seed,
+        is_late=lambda: len(taken) == 1 + seed,
         is_exploration=is_exploration,
     )
     assert max(taken) <= 1000.0
     assert found.peak <= 1000.0, found.verdict
+    assert found.low <= found.peak <= found.high
+
+
+@pytest.mark.parametrize(
+    ("max_rate", "rounded"),
+    [
+        (1000.0, lambda rate: 3.0 * floor(rate / 3.0)),  # oha, with three entries
+        (3.7, floor),
+        (1000.0, lambda rate: 0.9 * rate),
+    ],
+)
+def test_a_highest_rate_that_the_generator_rounds_down_is_reached(
+    max_rate: float, rounded: Callable[[float], float]
+) -> None:
+    served = Served(cliff(2.0 * max_rate))
+    found = search_peak(
+        lambda rate, seconds: served(rounded(rate), seconds),
+        SLO,
+        max_rate,
+        limits=SearchLimits(max_rate=max_rate),
+    )
+    assert (found.verdict, found.limit) == ("limited", MAX_RATE_KEY)
+    assert found.peak == pytest.approx(rounded(max_rate))
+    assert len(found.readings) <= 10
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_capacity_above_a_highest_rate_that_failed_is_reported(seed: int) -> None:
+    """A failed reading at or near the highest rate may have been disturbed."""
+    served = Served(exponential(1000.0, slope=6.0), seed, noise=0.08)
+    limits = SearchLimits(max_rate=1000.0)
+    found = search_peak(served, SLO, 900.0, limits=limits, is_late=lambda: len(served.rates) == 3)
+    assert found.low <= found.peak <= min(1000.0, found.high)
 
 
 def test_readings_that_tell_nothing_new_end_a_search() -> None:
@@ -297,6 +333,25 @@ def test_what_no_rate_can_meet_is_unmeetable(probe: ReadingProbe, prior: float |
     assert len(found.readings) <= 10
 
 
+def test_a_reading_that_ended_early_is_charged_until_its_end() -> None:
+    def ended_in_ramp(rate: float, seconds: float) -> Reading:
+        n = max(1, int(rate))
+        is_failed = rate > 500.0
+        return (
+            Reading(rate, seconds, n, n, truncated=True)
+            if is_failed
+            else Reading(rate, seconds, n * int(seconds), 0)
+        )
+
+    slow = Slo(limit=1.0)  # readings of 10 s
+    found = search_peak(ended_in_ramp, slow, 1000.0)
+    failed = [reading for reading in found.readings if reading.truncated]
+    assert failed
+    assert min(reading.seconds for reading in failed) > 2.0
+    passed_seconds = sum(r.seconds + 1.0 for r in found.readings if not r.truncated)
+    assert found.load_seconds == pytest.approx(passed_seconds + 2.0 * len(failed), rel=0.01)
+
+
 def test_a_few_errors_fail_though_everything_is_fast() -> None:
     def broken_above_500(rate: float, seconds: float) -> Reading:
         n = int(rate * seconds)
@@ -311,7 +366,65 @@ def test_a_few_errors_fail_though_everything_is_fast() -> None:
 def test_a_generator_that_is_too_slow_is_named() -> None:
     found = search_peak(Served(exponential(5000.0), limit=800.0), SLO, 1500.0)
     assert found.verdict == "limited"
+    assert found.limit == "one slow process"
     assert 500.0 <= found.low <= found.peak <= 800.0
+
+
+@pytest.mark.parametrize("stalls", [{0}, {1}, {3}, {2, 5}, {3, 6, 9}])
+def test_a_generator_that_stalls_now_and_then_limits_no_search(stalls: set[int]) -> None:
+    served = Served(exponential(1000.0), noise=0.01)
+
+    def probe(rate: float, seconds: float) -> Reading:
+        limited = "a stall" if len(served.rates) in stalls else None
+        return replace(served(rate, seconds), limited=limited)
+
+    found = search_peak(probe, SLO, 1000.0)
+    assert found.verdict in ("measured", "unsettled")
+    assert found.peak == pytest.approx(1000.0, rel=0.06)
+    for stall in stalls & {*range(len(served.rates) - 1)}:
+        assert served.rates[stall + 1] == served.rates[stall]
+
+
+def test_a_rate_that_is_too_low_for_a_visit_limits_no_higher_rates() -> None:
+    served = Served(exponential(1000.0), noise=0.01)
+
+    def probe(rate: float, seconds: float) -> Reading:
+        reading = served(rate, seconds)
+        if len(served.rates) == 1:
+            return as_too_low(reading)
+        return replace(reading, limited="a stall" if len(served.rates) == 2 else None)
+
+    found = search_peak(probe, SLO, 1000.0)
+    assert found.verdict in ("measured", "unsettled")
+    assert found.peak == pytest.approx(1000.0, rel=0.06)
+
+
+def test_a_search_that_needs_rates_too_low_for_a_visit_ends() -> None:
+    served = Served(cliff(3.0))
+
+    def probe(rate: float, seconds: float) -> Reading:
+        reading = served(rate, seconds)
+        return as_too_low(reading) if rate < 6.0 else reading
+
+    found = search_peak(probe, SLO, 40.0)
+    assert (found.verdict, found.limit, found.peak) == ("limited", "the rate is too low", 0.0)
+    assert sum(rate < 6.0 for rate in served.rates) == 2
+
+
+def as_too_low(reading: Reading) -> Reading:
+    n = reading.intended
+    return Reading(reading.rate, 0.0, n, n, {LOW_RATE_ERROR: n}, limited="the rate is too low")
+
+
+def test_a_stall_is_not_named_as_the_limit() -> None:
+    served = Served(exponential(5000.0))
+
+    def probe(rate: float, seconds: float) -> Reading:
+        limited = "a stall" if not served.rates else None
+        return replace(served(rate, seconds), limited=limited)
+
+    found = search_peak(probe, SLO, 800.0, limits=SearchLimits(max_rate=1000.0))
+    assert (found.verdict, found.limit, found.peak) == ("limited", MAX_RATE_KEY, 1000.0)
 
 
 def test_a_peak_below_the_generators_limit_is_measured() -> None:

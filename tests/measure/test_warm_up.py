@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from autotune.loads.base import LOW_RATE_ERROR
 from autotune.measure import Reading
 from autotune.measure.warm_up import (
     EXPECTED_PEAK_SHARE,
@@ -154,3 +155,36 @@ def test_windows_at_low_rates_are_longer() -> None:
         1.0: 4.0,
     }
     assert {seconds for rate, seconds in lengths.items() if rate > 1.0} == {1.0}
+
+
+@pytest.mark.parametrize(
+    ("max_rate", "rates", "is_settled"),
+    [(1e6, [2.0, 4.0, 8.0, 16.0], True), (4.0, [2.0, 4.0], False)],
+)
+def test_a_window_without_any_load_is_no_overload(
+    max_rate: float, rates: list[float], is_settled: bool
+) -> None:
+    """Not even one visit of several requests fits into a window below 6/s."""
+    stack, offered = Stack(), list[float]()
+
+    def probe(rate: float, seconds: float) -> Reading:
+        offered.append(rate)
+        n = int(rate * seconds)
+        low = Reading(rate, 0.0, n, n, {LOW_RATE_ERROR: n}, limited="the rate is too low")
+        return low if rate < 6.0 else stack.probe(rate, seconds)
+
+    result = run_warm_up(probe, stack.lookups, None, max_rate=max_rate, start_rate=2.0)
+    assert offered == rates
+    assert result.is_settled is is_settled
+    assert [window.rate for window in result.windows] == [rate for rate in rates if rate > 6.0]
+    assert not any(window.is_overloaded for window in result.windows)
+
+
+def test_windows_that_last_longer_than_requested_use_up_the_time() -> None:
+    latencies = iter(0.01 * 2**n for n in range(MAX_WINDOWS))  # they never settle
+
+    def probe(rate: float, seconds: float) -> Reading:
+        return Reading(rate, 30.0, 100, 0, histogram={next(latencies): 100})
+
+    result = run_warm_up(probe, lambda: None, 100.0, max_rate=1e6, max_seconds=80.0)
+    assert len(result.windows) == 3

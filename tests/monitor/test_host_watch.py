@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -102,6 +103,24 @@ def test_a_host_that_hangs_is_not_waited_for(
         pass
     assert "a did not send its samples in time" in watch.observations.failures
     over.set()
+
+
+def test_a_host_may_end_while_those_that_hang_are_listed() -> None:
+    watch = HostWatch([], 1.0)
+
+    class Ending(list[str]):
+        def append(self, text: str) -> None:
+            super().append(text)
+            watch._streams.clear()
+
+    watch._failures = Ending()
+    stuck: Any = SimpleNamespace(
+        _pid_file="", _transport=SimpleNamespace(run=lambda *_, **__: None)
+    )
+    watch._streams |= {"a": stuck, "b": stuck}
+    with watch:
+        pass
+    assert watch.observations.failures[0] == "a did not send its samples in time"
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from autotune.services.diagnosis import (
     REPORTED,
     Diagnosis,
     InstanceReading,
+    LookupCounters,
     Resource,
     ResourceShortage,
     build_command_query,
@@ -88,8 +89,11 @@ def _detect_small_cache(reading: InstanceReading) -> ResourceShortage | None:
 
 DIAGNOSIS = Diagnosis(
     counter_query=build_command_query(build_command=build_counters_command, level_names=LEVEL_COUNTERS,
+                                counter_names=LEVEL_COUNTERS | TOTAL_COUNTERS,
                                 parse_counters=_select_counters),
     find_log=lambda _: UNIT_NAME,
+    lookup_counters=LookupCounters("MAIN.client_req", "MAIN.cache_hit", "MAIN.cache_miss",
+                                   "MAIN.n_lru_nuked", "storage"),
     recommended_changes={
         Resource.WORKERS: ("thread_pool_max+", "thread_pools+", "thread_pool_min+"),
         Resource.CONNECTIONS: ("listen_depth+", "thread_pool_max+", "backend_idle_timeout+"),
