@@ -359,7 +359,7 @@ def _list_general_hints(command: str, option: str) -> dict[str, str]:
         new_study_hint = (
             f"a study keeps its options; `autotune run TARGET {option} …` starts a new study"
         )
-        hints |= dict.fromkeys(("set", "name", "from", "keep"), new_study_hint)
+        hints |= dict.fromkeys(("set", "name", "from"), new_study_hint)
     if command == "explain":
         limit = "`--maximum N` limits the number of measurements to N, at least 10"
         hints |= dict.fromkeys(("repeat", "repeats", "trials", "time", "budget", "rate"), limit)

@@ -12,6 +12,7 @@ EVENTS_FILE = "events.jsonl"  # in each study: its journal
 MANIFEST_FILE = "manifest.json"  # in each export
 WORKERS_FILE = "workers.json"  # in a copy from a shared database: the workers that were running
 STORAGE_OPTION = " --storage URL"
+KEEP_OPTION = " --keep"  # for the session of a study whose proven winner stays on the hosts
 
 
 def format_study_argument(directory: Path, *, is_shared: bool = False) -> str:

@@ -97,7 +97,7 @@ def run(
     _reject_study(target, studies)
     environment = prepare_search(target, [*overrides, *build_set_overrides(set_)], beds)
     if keep:
-        _check_keep(environment, beds)
+        _check_keep(environment)
     earlier_study = _find_earlier_study(from_, studies)
     confirm(environment.describe_load(), yes=yes, quiet=progress.quiet)
     if storage is not None:
@@ -108,7 +108,9 @@ def run(
     if directory.name != study_name and not progress.quiet:
         echo(f"study {study_name} exists, so the new study is {directory.name}", err=True)
     start_study = partial(start.start_study, keeps_winner=keep, earlier_study=earlier_study)
-    run_session(start_study, environment, directory, json_=json_, options=progress)
+    run_session(
+        start_study, environment, directory, json_=json_, options=progress, keeps_winner=keep
+    )
     print_study(directory, json_=json_, exit_code=exit_code, brief=True)
 
 
@@ -129,16 +131,21 @@ def _find_earlier_study(study_name: str | None, studies: Path) -> Path | None:
     return directory
 
 
-def _check_keep(environment: Environment, beds: str | None) -> None:
+def _check_keep(environment: Environment) -> None:
     """Raise UsageError if a winner cannot stay in place."""
-    from autotune.study.trial_context import check_can_keep
+    from autotune.study.trial_context import check_can_keep, find_test_beds
 
-    if beds:
+    _reject_beds(has_beds=bool(find_test_beds(environment)))
+    check_can_keep(environment)
+
+
+def _reject_beds(*, has_beds: bool) -> None:
+    """Raise UsageError for `--keep` if a study uses test beds."""
+    if has_beds:
         raise UsageError(
-            "--keep and --beds cannot be combined",
+            "--keep does not apply to studies on test beds",
             hint="omit --keep; after the study, run `autotune export` and then `autotune apply`",
         )
-    check_can_keep(environment)
 
 
 def _reject_study(target: Path, studies: Path) -> None:
@@ -191,11 +198,14 @@ def _run_shared_study(
         )
 
 
-def _check_sweep_options(progress: ProgressOptions, beds: str | None, *, exit_code: bool) -> None:
+def _check_sweep_options(
+    progress: ProgressOptions, beds: str | None, *, exit_code: bool, keep: bool
+) -> None:
     """Raise UsageError for an option that has no effect on a sweep."""
     values_by_option = {
         "--beds": beds,
         "--exit-code": exit_code,
+        "--keep": keep,
         "--metrics-file": progress.metrics_file,
         "--metrics-port": progress.metrics_server,
     }
@@ -213,16 +223,17 @@ def resume(
     json_: JsonOption = False,
     progress: ProgressOptions = DEFAULT_PROGRESS,
     exit_code: ExitCodeOption = False,
+    keep: KeepOption = False,
     beds: BedsOption = None,
     storage: StorageUrlOption = None,
     studies: StudiesOption = DEFAULT_STUDIES_DIRECTORY,
 ) -> None:
     """Continue a study after a stop or crash, without repeating measurements."""
-    from autotune.study import start
     from autotune.study.directory import find_study
     from autotune.sweep.plan import is_sweep
 
     if storage is not None:
+        _reject_beds(has_beds=keep)  # studies in a shared database always use test beds
         _resume_shared_study(
             study,
             storage,
@@ -236,13 +247,40 @@ def resume(
         return
     directory = find_study(study, studies, target_hint=NEW_STUDY_HINT)
     if is_sweep(directory):
-        _check_sweep_options(progress, beds, exit_code=exit_code)
+        _check_sweep_options(progress, beds, exit_code=exit_code, keep=keep)
         _resume_sweep(directory, progress, yes=yes, json_=json_)
         return
-    environment = start.prepare_unfinished(directory, beds)
-    confirm(environment.describe_load(), yes=yes, quiet=progress.quiet)
-    run_session(start.resume_study, environment, directory, json_=json_, options=progress)
+    _resume_study(directory, beds, progress, yes=yes, json_=json_, keep=keep)
     print_study(directory, json_=json_, exit_code=exit_code, brief=True)
+
+
+def _resume_study(
+    directory: Path,
+    beds: str | None,
+    progress: ProgressOptions,
+    *,
+    yes: bool,
+    json_: bool,
+    keep: bool,
+) -> None:
+    """Continue a study. Print a notice if only its last session would have left a winner in place."""
+    from autotune.study import start
+    from autotune.study.study_store import load_state
+
+    environment = start.prepare_unfinished(directory, beds)
+    if keep:
+        _check_keep(environment)
+    elif load_state(directory).keeps_winner and not progress.quiet:
+        echo(
+            f"the last session of study {directory.name} used --keep; without --keep, this session "
+            "restores the hosts",
+            err=True,
+        )
+    confirm(environment.describe_load(), yes=yes, quiet=progress.quiet)
+    resume_study = partial(start.resume_study, keeps_winner=keep)
+    run_session(
+        resume_study, environment, directory, json_=json_, options=progress, keeps_winner=keep
+    )
 
 
 def _resume_sweep(directory: Path, progress: ProgressOptions, *, yes: bool, json_: bool) -> None:

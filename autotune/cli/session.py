@@ -19,7 +19,7 @@ from autotune.cli.options import ProgressOptions
 from autotune.cli.output import print_study, print_sweep
 from autotune.errors import AutotuneError, TargetError, UsageError
 from autotune.exit_handling import print_mistake
-from autotune.study_argument import STUDIES_DIRECTORY, format_study_argument
+from autotune.study_argument import KEEP_OPTION, STUDIES_DIRECTORY, format_study_argument
 from autotune.terminal import echo, wrap_lines
 
 if TYPE_CHECKING:
@@ -268,13 +268,16 @@ def run_session(
     json_: bool,
     options: ProgressOptions,
     resume_arguments: str | None = None,
+    keeps_winner: bool = False,
 ) -> None:
     """Run a session of a study. With ``json_``, print the current results if the session is
     interrupted. Raises KeyboardInterrupt if the session recorded nothing.
 
-    ``resume_arguments`` are the arguments of `autotune resume`; the default is only the study.
+    ``resume_arguments`` are the arguments of `autotune resume`; the default is the study, and `--keep`
+    if ``keeps_winner`` is true.
     """
-    arguments = resume_arguments or format_study_argument(directory)
+    keep_option = KEEP_OPTION if keeps_winner else ""
+    arguments = resume_arguments or f"{format_study_argument(directory)}{keep_option}"
     try:
         with open_progress(environment, directory, options) as progress:
             run(environment, directory, progress)

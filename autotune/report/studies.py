@@ -26,7 +26,12 @@ from autotune.study.reading_records import (
     load_reading_records,
 )
 from autotune.study.study_state import State, decode_valid_record, replay_records
-from autotune.study_argument import WORKERS_FILE, find_studies_option, format_study_argument
+from autotune.study_argument import (
+    KEEP_OPTION,
+    WORKERS_FILE,
+    find_studies_option,
+    format_study_argument,
+)
 from autotune.target.model import Target
 from autotune.target.read_target import TARGET_FILE_NAME, read_recorded_target
 
@@ -76,7 +81,8 @@ class Study:
         """Return the study's name with the options for `autotune resume`, which continues a shared study
         in its database.
         """
-        return format_study_argument(self.directory, is_shared=self.state.is_shared)
+        study_argument = format_study_argument(self.directory, is_shared=self.state.is_shared)
+        return f"{study_argument}{KEEP_OPTION}" if self.state.keeps_winner else study_argument
 
     @property
     def target_path(self) -> Path:

@@ -95,13 +95,15 @@ class RecordedBudget:
 class SessionStart:
     """The start of a session, with its test beds and the software versions that results depend on.
 
-    ``budget`` is recorded when a study is resumed, because the target's budget may have changed.
+    ``budget`` is recorded when a study is resumed, because the target's budget may have changed. If
+    ``keep`` is true, a proven winner stays on the hosts.
     """
 
     at: str | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
     beds: tuple[str, ...] = ()
     budget: RecordedBudget | None = None
+    keep: bool = False
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,7 @@ def start_study(
             _run_on_beds(environment, store, progress)
         return
     with open_session(environment, directory, progress) as context:
-        begin_study(environment, context, directory)
+        begin_study(environment, context, directory, keeps_winner=keeps_winner)
         if earlier_study is not None:
             _record_earlier_leaders(environment, context.store, progress, earlier_study)
         verdict = _run_search(environment, context, directory)
@@ -198,8 +198,17 @@ def _prepare_joined_bed(target_file: TargetFile, directory: Path) -> Environment
     return prepare_beds(target_file, (bed,), {bed: adopted_by_bed[bed]})
 
 
-def resume_study(environment: Environment, directory: Path, progress: ProgressReporter) -> None:
-    """Continue a study; finished measurements are not repeated."""
+def resume_study(
+    environment: Environment,
+    directory: Path,
+    progress: ProgressReporter,
+    *,
+    keeps_winner: bool = False,
+) -> None:
+    """Continue a study; finished measurements are not repeated.
+
+    If ``keeps_winner`` is true, a proven winner stays on the hosts.
+    """
     if isinstance(environment, MultiBedEnvironment):
         with open_locked_store(environment, directory, progress) as store:
             beds = tuple(environment.environments)
@@ -207,8 +216,12 @@ def resume_study(environment: Environment, directory: Path, progress: ProgressRe
             _run_on_beds(environment, store, progress)
         return
     with open_session(environment, directory, progress) as context:
-        context.store.record_session_start(collect_versions(), budget=_read_budget(environment))
-        _run_search(environment, context, directory)
+        context.store.record_session_start(
+            collect_versions(), budget=_read_budget(environment), keeps_winner=keeps_winner
+        )
+        verdict = _run_search(environment, context, directory)
+        if keeps_winner:
+            _deploy_winner(context, verdict)
 
 
 def _read_budget(environment: Environment) -> RecordedBudget:

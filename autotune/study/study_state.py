@@ -212,6 +212,7 @@ class State:
     - ``is_shared``: the study is in a shared database.
     - ``missed_seconds``: the seconds of study time that each bed missed before it joined or resumed.
     - ``pauses``: the long pauses between sessions.
+    - ``keeps_winner``: a proven winner stays on the hosts, according to the last session.
     """
 
     trials: tuple[Trial, ...] = ()
@@ -243,6 +244,7 @@ class State:
     is_shared: bool = False
     missed_seconds: Mapping[str, float] = field(default_factory=dict)
     pauses: tuple[StudyPause, ...] = ()
+    keeps_winner: bool = False
 
     @property
     def elapsed_seconds(self) -> float:
@@ -559,7 +561,10 @@ def _apply_session(record: records.SessionStart, draft: _StateDraft) -> None:
     _check_name_count(beds, "test beds")
     _add_long_pause(draft, record.at, None)
     _set_missed_seconds(draft, active_beds)
-    draft.set(exclusion_reasons={bed: LEFT_OUT_REASON for bed in beds if bed not in active_beds})
+    draft.set(
+        exclusion_reasons={bed: LEFT_OUT_REASON for bed in beds if bed not in active_beds},
+        keeps_winner=record.keep,
+    )
 
 
 @_apply.register

@@ -57,7 +57,7 @@ from autotune.study.study_state import (
 )
 from autotune.study.verdict import Verdict
 from autotune.study.winner_changes import MinimalChanges, Simplification
-from autotune.study_argument import format_study_argument
+from autotune.study_argument import KEEP_OPTION, format_study_argument
 from autotune.target.overrides import Override
 from autotune.target.read_target import TARGET_FILE_NAME
 
@@ -90,7 +90,8 @@ class StudyStore:
     @property
     def resume_argument(self) -> str:
         """Return the study for `autotune resume` in a hint."""
-        return format_study_argument(self.directory, is_shared=self.is_shared)
+        study_argument = format_study_argument(self.directory, is_shared=self.is_shared)
+        return f"{study_argument}{KEEP_OPTION}" if self.state.keeps_winner else study_argument
 
     def close(self) -> None:
         self._events.close()
@@ -119,10 +120,13 @@ class StudyStore:
         versions: Mapping[str, str],
         beds: Sequence[str] = (),
         budget: RecordedBudget | None = None,
+        *,
+        keeps_winner: bool = False,
     ) -> None:
         """Record the start of a session; ``beds`` contains the names of its test beds, if any.
 
-        ``budget`` is the new budget of a resumed study.
+        ``budget`` is the new budget of a resumed study. If ``keeps_winner`` is true, a proven winner
+        stays on the hosts.
         """
         self._record_event(
             "session",
@@ -130,6 +134,7 @@ class StudyStore:
             versions=versions,
             **({"beds": list(beds)} if beds else {}),
             **({"budget": encode(budget)} if budget else {}),
+            **({"keep": True} if keeps_winner else {}),
         )
 
     def exclude_bed(self, bed: str, reason: str) -> None:

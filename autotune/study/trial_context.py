@@ -157,14 +157,24 @@ def check_can_keep(
 
 
 def begin_study(
-    environment: Environment, context: TrialContext, directory: Path, purpose: str = ""
+    environment: Environment,
+    context: TrialContext,
+    directory: Path,
+    purpose: str = "",
+    *,
+    keeps_winner: bool = False,
 ) -> None:
     """Record the target, its source and its hosts; ``purpose`` is empty for a search."""
-    record_study_start(environment, context.store, directory, purpose)
+    record_study_start(environment, context.store, directory, purpose, keeps_winner=keeps_winner)
 
 
 def record_study_start(
-    environment: Environment, store: StudyStore, directory: Path, purpose: str = ""
+    environment: Environment,
+    store: StudyStore,
+    directory: Path,
+    purpose: str = "",
+    *,
+    keeps_winner: bool = False,
 ) -> None:
     """Record the start of a study like ``begin_study``, but before any session is open."""
     store.record_study_start(
@@ -173,7 +183,9 @@ def record_study_start(
         **describe_environment(environment),
         purpose=purpose,
     )
-    store.record_session_start(collect_versions(), tuple(find_test_beds(environment)))
+    store.record_session_start(
+        collect_versions(), tuple(find_test_beds(environment)), keeps_winner=keeps_winner
+    )
 
 
 def format_target(environment: Environment) -> str:

@@ -75,15 +75,16 @@ def test_quiet_progress_is_in_the_log_file_alone(
 
 
 @pytest.mark.parametrize(
-    ("directory", "arguments"),
+    ("directory", "keeps_winner", "arguments"),
     [
-        ("studies/paper", "paper"),
-        ("elsewhere/paper", "paper --studies elsewhere"),
-        ("my studies/paper", "paper --studies 'my studies'"),
+        ("studies/paper", False, "paper"),
+        ("elsewhere/paper", False, "paper --studies elsewhere"),
+        ("my studies/paper", True, "paper --studies 'my studies' --keep"),
     ],
 )
 def test_an_interrupted_study_names_the_command_that_continues_it(
     directory: str,
+    keeps_winner: bool,
     arguments: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -96,7 +97,10 @@ def test_an_interrupted_study_names_the_command_that_continues_it(
     monkeypatch.chdir(tmp_path)
     environment, options = prepare_target(PAPER), ProgressOptions(quiet=True)
     with pytest.raises(typer.Exit):
-        run_session(interrupt, environment, Path(directory), json_=False, options=options)
+        run_session(
+            interrupt, environment, Path(directory), json_=False, options=options,
+            keeps_winner=keeps_winner,
+        )  # fmt: skip
     assert f"`autotune resume {arguments}`" in capsys.readouterr().err
 
 

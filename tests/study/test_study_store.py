@@ -92,6 +92,23 @@ def test_a_proven_winner_stays_on_the_hosts_only_on_request(
     assert any("stays on the hosts" in note for note in progress.notes) is keeps_winner
 
 
+@pytest.mark.parametrize("keeps_winner", [False, True])
+def test_a_resumed_study_keeps_its_winner_only_on_request(
+    tmp_path: Path, keeps_winner: bool
+) -> None:
+    path, directory = tmp_path / "modelled.yaml", tmp_path / "studies" / "modelled"
+    path.write_text(noisy("budget: {trials: 3, time: 10m}\n"))
+    with pytest.raises(KeyboardInterrupt):
+        start.start_study(prepare(read_target(path)), directory, Silent(1), keeps_winner=True)
+    assert open_study(directory).resume_argument.endswith(" --keep")
+    environment, progress = start.prepare_unfinished(directory), Noting()
+    start.resume_study(environment, directory, progress, keeps_winner=keeps_winner)
+    assert any("stays on the hosts" in note for note in progress.notes) is keeps_winner
+    with closing(StudyStore(directory)) as store:
+        assert store.state.keeps_winner is keeps_winner
+        assert store.resume_argument.endswith(" --keep") is keeps_winner
+
+
 def test_the_search_of_a_study_stores_all_active_parameters(tmp_path: Path) -> None:
     (tmp_path / "modelled.yaml").write_text(noisy(""))
     environment = prepare(read_target(tmp_path / "modelled.yaml"))
