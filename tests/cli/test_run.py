@@ -39,6 +39,18 @@ def test_a_resumed_study_refuses_to_keep_a_winner_like_a_new_one(tmp_path: Path)
     assert load_state(studies / "modelled").verdict is None
 
 
+@pytest.mark.parametrize("options", [[], ["--keep"]])
+def test_a_resumed_study_keeps_its_winner_with_an_option(
+    options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("autotune.study.trial_context.check_can_keep", lambda _: None)
+    studies = interrupt_study(tmp_path, keeps_winner=False)
+    words = ["resume", "modelled", *options, "--yes", "--studies", str(studies)]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    assert ("stays on the hosts" in done.output) is bool(options)
+
+
 @pytest.mark.parametrize(
     ("keeps_winner", "options", "is_noted"),
     [(False, [], False), (True, [], True), (True, ["--quiet"], False)],
