@@ -103,7 +103,9 @@ class _RepairState:
         arithmetic_text = rule.format_arithmetic(self.names)
         requested_rule, rule = rule, rule.convert_to_bound(self.names)
         smaller_side, larger_side = _order_sides(rule)
-        if rule.is_size and (spare_limit := self._find_spare_limit(frozenset(smaller_side.names()))):
+        if rule.is_size and (
+            spare_limit := self._find_spare_limit(frozenset(smaller_side.names()))
+        ):
             self._lower_towards(*spare_limit, rule, arithmetic_text)
             return
         movable_pairs = [
