@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import groupby, pairwise
+from itertools import pairwise
 from math import hypot, log
 
 from autotune.estimate import Estimate
@@ -570,7 +570,7 @@ def list_confirmations(
     ]
     peaks_with_trials = [
         (trial, _remove_bed_offset(state, trial).widen_by_noise(model_noise))
-        for trial in _omit_separated_trials(state, feasible_trials, bed)
+        for trial in _select_pairs(state, feasible_trials, challenger, bed)
     ]
     return [
         SideMeasurement(
@@ -581,21 +581,35 @@ def list_confirmations(
     ]
 
 
-def _omit_separated_trials(state: State, trials: list[Trial], bed: str | None) -> list[Trial]:
-    """Return the alternating measurements, except those whose pair was interrupted by a long pause.
+def _select_pairs(
+    state: State, trials: list[Trial], challenger: int, bed: str | None
+) -> list[Trial]:
+    """Return the alternating measurements in pairs of both sides, and the first half of an unfinished
+    pair.
 
-    The second measurement of such a pair would be made hours later, and would include the drift.
+    Both measurements of a pair are in the same section between long pauses, because a later second
+    measurement would include the drift. A measurement is left out if no measurement of the other side
+    follows it in its section.
     """
     pause_numbers = [pause.after_trial for pause in state.pauses if pause.bed in (None, bed)]
-    kept_trials: list[Trial] = []
-    for earlier_pauses, section in groupby(
-        trials, lambda trial: sum(number < trial.number for number in pause_numbers)
-    ):
-        section_trials = [*section]
-        is_section_over = earlier_pauses < len(pause_numbers)
-        pair_end = len(section_trials) // 2 * 2
-        kept_trials += section_trials[:pair_end] if is_section_over else section_trials
-    return kept_trials
+
+    def describe(trial: Trial) -> tuple[int, bool]:
+        """Return the number of pauses before a measurement, and true for the challenger."""
+        earlier_pauses = sum(number < trial.number for number in pause_numbers)
+        return earlier_pauses, state.find_configuration_number(trial) == challenger
+
+    paired_trials: list[Trial] = []
+    first_half: Trial | None = None
+    for trial in trials:
+        section, is_challenger = describe(trial)
+        if first_half is not None and describe(first_half) == (section, not is_challenger):
+            paired_trials += (first_half, trial)
+            first_half = None
+        else:
+            first_half = trial
+    if first_half is not None and describe(first_half)[0] == len(pause_numbers):
+        paired_trials.append(first_half)
+    return paired_trials
 
 
 def list_proof_failures(state: State) -> list[Trial]:

@@ -821,12 +821,17 @@ def _plan_alternation(
     ``is_stage_over``.
 
     A single measurement always gets its counterpart, because half a pair shows nothing. After a long
-    pause, the whole pair is measured again. Each test bed measures its own pairs.
+    pause, the whole pair is measured again, and an interrupted measurement comes first. Each test bed
+    measures its own pairs.
     """
     finished_trials = [trial for trial in state.list_finished_trials(phase) if trial.bed == bed]
     failed_count = len(finished_trials) - len(select_feasible_trials(finished_trials))
     confirmations = list_confirmations(state, first_number, phase, bed)
     if failed_count > MAX_FAILED_CONFIRMATIONS or (len(confirmations) % 2 == 0 and is_stage_over):
         return None
-    next_number = first_number if confirmation.is_winner_turn(len(confirmations)) else second_number
+    # The second measurement of a pair is the other side. The next pair starts with the side that ended
+    # the previous pair, so that steady drift cancels out.
+    ended_with_first = bool(confirmations) and confirmations[-1].is_winner
+    is_half_measured = len(confirmations) % 2 == 1
+    next_number = first_number if ended_with_first is not is_half_measured else second_number
     return MeasureStep(phase, state.find_trial(next_number).settings, source_trial=next_number)
