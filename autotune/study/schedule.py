@@ -44,6 +44,7 @@ from autotune.study.ranking import (
     is_exploring,
     is_undecided,
     list_confirmations,
+    list_failed_baselines,
     list_measured_trials,
     list_repeats,
     select_feasible_trials,
@@ -94,6 +95,8 @@ MAX_FAILED_CONFIRMATIONS = 2
 # Maximum share of the trial budget for configurations that are known before the search, so that enough
 # trials remain for the search.
 MAX_OPENING_SHARE = 0.5
+# Phases whose measurements leave the time that is reserved for the proof.
+SEARCH_PHASES = COUNTED_PHASES | {Phase.REFERENCE}
 
 
 @dataclass(frozen=True)
@@ -343,7 +346,9 @@ def _may_deployment_be_best(state: State, space: SearchSpace, settings: Settings
         bed: exp(-state.get_bed_offset(bed).log) for bed in {t.bed for t in usable_trials}
     }
     lower_bounds = [
-        bed_factors[t.bed] * t.peak.low for t in usable_trials if t.peak and not t.peak.is_pruned
+        bed_factors[t.bed] * t.peak.low
+        for t in usable_trials
+        if t.peak and not t.peak.is_incomplete
     ]
     upper_bounds = [
         bed_factors[t.bed] * t.peak.high
@@ -366,11 +371,7 @@ def _select_deployment(settings: Settings, space: SearchSpace) -> Settings:
 def _plan_search(
     state: State, space: SearchSpace, budget: Budget, elapsed_seconds: float, bed: str | None
 ) -> ScheduleStep | None:
-    final_trials = state.list_finished_trials(Phase.FINALIST, Phase.CONFIRM)
-    is_search_over = (
-        final_trials or state.stop_reason or state.posterior or not space.tunable_dimensions
-    )
-    if is_search_over or not _has_time_to_search(state, budget, elapsed_seconds):
+    if not space.tunable_dimensions or _is_search_over(state, budget, elapsed_seconds):
         return None
     return (
         _plan_reference(state, budget, elapsed_seconds, bed)
@@ -464,6 +465,14 @@ def _plan_ranking(state: State) -> ScheduleStep | None:
     return RankStep() if state.posterior is None and estimate_candidate_peaks(state) else None
 
 
+def _is_search_over(state: State, budget: Budget, elapsed_seconds: float) -> bool:
+    """True if the search was stopped, finals have started, or no time is left for another trial."""
+    final_trials = state.list_finished_trials(Phase.FINALIST, Phase.CONFIRM)
+    return bool(final_trials or state.stop_reason or state.posterior) or not _has_time_to_search(
+        state, budget, elapsed_seconds
+    )
+
+
 def _has_time_to_search(state: State, budget: Budget, elapsed_seconds: float) -> bool:
     """True if another trial fits before the time that is reserved for the proof."""
     counted_trials = len(state.list_counted_trials(include_running=True))
@@ -526,7 +535,7 @@ def select_today_rate(state: State, phase: Phase, today_rate: float | None) -> f
     baseline = find_baseline(state)
     if today_rate is not None or phase is Phase.MEASURE or baseline is None:
         return today_rate
-    if baseline.peak is None or not baseline.peak.is_feasible:
+    if baseline.peak is None or not baseline.meets_slo:
         return None
     return float(f"{TODAY_CAPACITY_SHARE * baseline.peak.peak:.3g}")
 
@@ -554,7 +563,8 @@ def compute_time_limit(state: State, phase: Phase, budget: Budget, elapsed_secon
     """Return the maximum duration of a measurement in seconds.
 
     The search does not use the time that is reserved for the proof. In the proof, the minimum number of
-    measurements share the reserved time.
+    measurements share the reserved time. If the baseline missed the objective, the repeats that an
+    improvement needs share the time instead.
     """
     remaining_seconds = budget.time - elapsed_seconds
     if phase is Phase.CONFIRM:
@@ -563,7 +573,8 @@ def compute_time_limit(state: State, phase: Phase, budget: Budget, elapsed_secon
             MIN_MEASUREMENT_SECONDS,
             remaining_seconds / max(1, _count_measurements_per_bed(state, missing_pairs)),
         )
-    if phase in COUNTED_PHASES or phase is Phase.REFERENCE:
+    is_reproduction = _is_reproduction(state, phase, budget, elapsed_seconds)
+    if phase in SEARCH_PHASES and not is_reproduction:
         # The first measurement must leave enough time for at least one more measurement.
         first_trial_reserve = max(
             compute_max_reserve_seconds(budget), MIN_PROOF_SECONDS + 2 * MIN_MEASUREMENT_SECONDS
@@ -576,11 +587,45 @@ def compute_time_limit(state: State, phase: Phase, budget: Budget, elapsed_secon
         return max(MIN_MEASUREMENT_SECONDS, remaining_seconds - reserved_seconds)
     # If time is short, a measurement that reverts changes may take as long as a measurement in the
     # proof.
+    proof_share = remaining_seconds * MIN_MEASUREMENT_SECONDS / MIN_PROOF_SECONDS
     return max(
         MIN_MEASUREMENT_SECONDS,
         remaining_seconds - compute_min_proof_seconds(state),
-        remaining_seconds * MIN_MEASUREMENT_SECONDS / MIN_PROOF_SECONDS,
+        _compute_repeat_share(state, phase, remaining_seconds) if is_reproduction else proof_share,
     )
+
+
+def _is_reproduction(state: State, phase: Phase, budget: Budget, elapsed_seconds: float) -> bool:
+    """True if a measurement in ``phase`` repeats a configuration because the baseline missed the
+    objective.
+    """
+    if not baseline_misses_slo(state):
+        return False
+    # A baseline during the search is the first measurement of a test bed.
+    is_repeated_baseline = phase is Phase.BASELINE and _is_search_over(
+        state, budget, elapsed_seconds
+    )
+    return is_repeated_baseline or phase is Phase.FINALIST
+
+
+def _compute_repeat_share(state: State, phase: Phase, remaining_seconds: float) -> float:
+    """Return the seconds for one repeat if all repeats that an improvement needs share the time.
+
+    Repeats of the baseline get more time, because a search must reach a very low rate to show that no
+    rate meets the objective. For the best trial, one rate that meets it is enough.
+    """
+    challenger = find_best_trial(state)
+    repeat_count = (
+        len(list_repeats(state, challenger)) if challenger is not None else REQUIRED_REPRODUCTIONS
+    )
+    missing_repeats = max(0, REQUIRED_REPRODUCTIONS - repeat_count)
+    missing_baselines = max(0, REQUIRED_REPRODUCTIONS - len(list_failed_baselines(state)))
+    if phase is not Phase.BASELINE:
+        missing_count = missing_baselines + missing_repeats
+        return remaining_seconds / _count_measurements_per_bed(state, max(1, missing_count))
+    repeat_seconds = min(compute_average_trial_seconds(state), 2 * MIN_MEASUREMENT_SECONDS)
+    remaining_seconds -= _count_measurements_per_bed(state, missing_repeats) * repeat_seconds
+    return remaining_seconds / _count_measurements_per_bed(state, max(1, missing_baselines))
 
 
 def _plan_finals(state: State, budget: Budget, elapsed_seconds: float) -> ScheduleStep | None:
@@ -718,10 +763,10 @@ def _plan_reproduction(state: State, budget: Budget, elapsed_seconds: float) -> 
         baselines, max(REQUIRED_REPRODUCTIONS, len(state.stacks) + 1)
     ):
         return MeasureStep(Phase.BASELINE, baseline.settings, source_trial=baseline.number)
-    if challenger is None:
+    if challenger is None or _count_conclusive_trials(baselines) < REQUIRED_REPRODUCTIONS:
         return None
     repeats = [t for t in state.list_started_trials(Phase.FINALIST) if t.source_trial == challenger]
-    has_failed = not all(trial.is_feasible for trial in list_repeats(state, challenger))
+    has_failed = not all(trial.meets_slo for trial in list_repeats(state, challenger))
     if has_failed or not _needs_more_trials(repeats, REQUIRED_REPRODUCTIONS):
         return None
     settings = state.find_trial(challenger).settings
@@ -729,13 +774,18 @@ def _plan_reproduction(state: State, budget: Budget, elapsed_seconds: float) -> 
 
 
 def _needs_more_trials(started_trials: Sequence[Trial], needed_count: int) -> bool:
-    """True if fewer than ``needed_count`` trials measured something, and a few more trials may be
-    started.
-    """
-    measured_trials = [trial for trial in started_trials if not trial.is_unmeasured]
+    """True if fewer than ``needed_count`` trials are conclusive, and a few more trials may be started."""
     return (
-        len(measured_trials) < needed_count
+        _count_conclusive_trials(started_trials) < needed_count
         and len(started_trials) < needed_count + MAX_FAILED_CONFIRMATIONS
+    )
+
+
+def _count_conclusive_trials(started_trials: Sequence[Trial]) -> int:
+    """Return the number of trials that show whether the objective is met, including running trials."""
+    return sum(
+        not (trial.is_unmeasured or (trial.peak is not None and trial.peak.is_unmet))
+        for trial in started_trials
     )
 
 
@@ -746,12 +796,7 @@ def _plan_confirmation(
     least one pair.
     """
     baseline, challenger = find_baseline(state), find_best_trial(state)
-    if (
-        baseline is None
-        or challenger is None
-        or baseline.peak is None
-        or not baseline.peak.is_feasible
-    ):
+    if baseline is None or challenger is None or not baseline.meets_slo:
         return None
     proof = collect_proof_measurements(state, challenger)
     has_min_pairs = proof.measurement_count >= 2 * confirmation.MIN_PAIRS

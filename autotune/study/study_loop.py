@@ -361,7 +361,7 @@ def estimate_expected_peak(state: State, step: MeasureStep) -> Estimate | None:
     full_peaks = [
         state.normalize_peak(trial)
         for trial in earlier_trials
-        if trial.peak and not trial.peak.is_pruned
+        if trial.peak and not trial.peak.is_incomplete
     ]
     if full_peaks:
         sd = max(REPEAT_LOG_SD, full_peaks[0].sd, _compute_sd_in_proof(state, step))

@@ -112,13 +112,17 @@ def test_a_short_study_keeps_time_for_a_block_and_the_least_number_of_pairs() ->
 
 
 def in_virtual_time(
-    directory: Path, budget: Budget, each: float, deploying: float = 0.0
+    directory: Path,
+    budget: Budget,
+    each: float,
+    deploying: float = 0.0,
+    peaks: simulated.Peaks = simulated.climbing,
 ) -> tuple[Verdict, State]:
     """A study whose readings cost ``each`` seconds beyond what they count."""
     now, fleet = [0.0], simulated.FormulaFleet()
     with closing(StudyStore(directory)) as store:
         store.record_study_start("s", simulated.LOCAL.read_text(), source="s", facts={})
-        context = simulated.context(store, simulated.climbing, fleet, seed=1, pace=0.0)
+        context = simulated.context(store, peaks, fleet, seed=1, pace=0.0)
         session = context.session
         assert isinstance(session, LoadSession)
         offer, deploy = session.meter.take_reading, fleet.deploy
