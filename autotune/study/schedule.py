@@ -631,8 +631,9 @@ def _compute_repeat_share(state: State, phase: Phase, remaining_seconds: float) 
 def _plan_finals(state: State, budget: Budget, elapsed_seconds: float) -> ScheduleStep | None:
     if elapsed_seconds >= budget.time or state.list_started_trials(Phase.CONFIRM):
         return None
-    finalists = state.list_started_trials(Phase.FINALIST)
-    measured_numbers = {trial.source_trial for trial in finalists}
+    # If the baseline misses the objective, the best trial is repeated several times in the same phase.
+    measured_numbers = {t.source_trial for t in state.list_started_trials(Phase.FINALIST)}
+    finalist_count = len(measured_numbers)
     trial_seconds = max(compute_average_trial_seconds(state), 1e-9)
     proof_seconds = compute_min_proof_seconds(state)
     # Finalists with imprecise peaks are measured again first, even if less time remains for the proof.
@@ -640,9 +641,9 @@ def _plan_finals(state: State, budget: Budget, elapsed_seconds: float) -> Schedu
     fitting_trials = int((budget.time - elapsed_seconds - proof_seconds) / trial_seconds)
     # Repeats of the leaders take precedence over measurements that revert blocks of changes.
     fitting_trials = max(
-        fitting_trials - RESERVED_BLOCKS, min(fitting_trials, MIN_FINALISTS - len(finalists)), 0
+        fitting_trials - RESERVED_BLOCKS, min(fitting_trials, MIN_FINALISTS - finalist_count), 0
     )
-    available_trials = fitting_trials * max(1, len(state.active_beds)) + len(finalists)
+    available_trials = fitting_trials * max(1, len(state.active_beds)) + finalist_count
     max_finalists = min(available_trials, MAX_FINALISTS)
     # Repeating only one finalist would decide nothing.
     for finalist_number in (

@@ -289,6 +289,25 @@ def test_a_trial_that_ran_out_of_time_is_no_candidate_and_no_peak_to_beat() -> N
     assert find_incumbent(met) is not None
 
 
+@pytest.mark.parametrize("repeat_count", [0, 1, 2])
+def test_no_other_finalist_is_measured_before_the_best_trial_is_reproduced(
+    repeat_count: int,
+) -> None:
+    """Time is left only for the missing repeats."""
+    state = build_won_study(MISSED, MISSED)
+    second = replace(state.trials[2], peak=replace(MET, peak=900.0))
+    peaks = {1: Estimate.from_value(1000.0, 0.05), 2: Estimate.from_value(900.0, 0.05)}
+    state = replace(
+        state,
+        trials=(*state.trials[:2], second, *state.trials[3:]),
+        posterior=PosteriorPeaks(peaks, 0.05),
+    )
+    state = repeat(state, Phase.FINALIST, 1, *[MET] * repeat_count)
+    step = select_next_step(state, simulated.space(), BUDGET, 500.0)
+    assert isinstance(step, MeasureStep)
+    assert (step.phase, step.source_trial) == (Phase.FINALIST, 1)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(("time", "each"), [("10m", 0.3), ("15m", 1.0)])
 def test_a_short_study_reproduces_that_the_baseline_misses_the_objective(
