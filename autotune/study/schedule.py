@@ -476,13 +476,12 @@ def _is_search_over(state: State, budget: Budget, elapsed_seconds: float) -> boo
 def _has_time_to_search(state: State, budget: Budget, elapsed_seconds: float) -> bool:
     """True if another trial fits before the time that is reserved for the proof."""
     counted_trials = len(state.list_counted_trials(include_running=True))
-    # A trial that would not fit at the current pace is shortened (``compute_time_limit``).
-    min_trial_seconds = min(compute_average_trial_seconds(state), 2 * MIN_MEASUREMENT_SECONDS)
+    # A trial that would not fit at the current pace is shortened (``compute_time_limit``) if possible.
+    shortest_seconds = _compute_shortest_seconds(state)
+    min_trial_seconds = min(compute_average_trial_seconds(state), 2 * shortest_seconds)
     # As long as only the baseline is measured, there is no gain to prove.
     reserved_seconds = (
-        compute_reserve_seconds(state, budget)
-        if counted_trials > 1
-        else 2 * MIN_MEASUREMENT_SECONDS
+        compute_reserve_seconds(state, budget) if counted_trials > 1 else 2 * shortest_seconds
     )
     fits_budget = elapsed_seconds + min_trial_seconds <= budget.time - reserved_seconds
     return counted_trials == 0 or (counted_trials < budget.trials and fits_budget)
@@ -501,16 +500,21 @@ def compute_reserve_seconds(state: State, budget: Budget) -> float:
             reproduction_seconds + MIN_MEASUREMENT_SECONDS, compute_max_reserve_seconds(budget)
         )
     trial_count = _count_measurements_per_bed(state, MIN_FINALISTS) + RESERVED_BLOCKS
-    needed_seconds = trial_count * compute_average_trial_seconds(state) + compute_min_proof_seconds(
-        state
-    )
-    return min(needed_seconds, compute_max_reserve_seconds(budget))
+    proof_seconds = compute_min_proof_seconds(state)
+    needed_seconds = trial_count * compute_average_trial_seconds(state) + proof_seconds
+    min_seconds = proof_seconds if state.values else MIN_PROOF_SECONDS
+    return min(needed_seconds, compute_max_reserve_seconds(budget, min_seconds))
 
 
-def compute_max_reserve_seconds(budget: Budget) -> float:
-    """Return the maximum number of seconds that may be withheld from the search for finals and proof."""
+def compute_max_reserve_seconds(
+    budget: Budget, min_proof_seconds: float = MIN_PROOF_SECONDS
+) -> float:
+    """Return the maximum number of seconds that may be withheld from the search for finals and proof.
+
+    ``min_proof_seconds`` is the duration of the shortest possible proof.
+    """
     return max(
-        MAX_RESERVE_SHARE * budget.time, min(MIN_PROOF_SECONDS, MAX_PROOF_SHARE * budget.time)
+        MAX_RESERVE_SHARE * budget.time, min(min_proof_seconds, MAX_PROOF_SHARE * budget.time)
     )
 
 
@@ -544,12 +548,22 @@ def compute_average_trial_seconds(state: State) -> float:
     """Return the average seconds per trial; a rough trial counts as ``ROUGH_TRIAL_SHARE`` of a trial.
 
     The finals and the proof measure precisely, so rough trials must not shorten the time reserved for
-    precise measurements.
+    precise measurements. Each call of a benchmark command counts as a trial, because only the first
+    measurement of the baseline may need several calls.
     """
     spent_seconds = sum(state.bed_seconds.values()) or state.elapsed_seconds
     rough_count = sum(trial.peak is not None and trial.peak.is_rough for trial in state.trials)
     full_count = state.measured_count - (1.0 - ROUGH_TRIAL_SHARE) * rough_count
+    if state.values:
+        full_count = sum(map(len, state.values.values()))
     return spent_seconds / full_count if full_count else 0.0
+
+
+def _compute_shortest_seconds(state: State) -> float:
+    """Return the duration to which a measurement can be shortened; a benchmark command always takes its
+    usual time.
+    """
+    return compute_average_trial_seconds(state) if state.values else MIN_MEASUREMENT_SECONDS
 
 
 def _count_measurements_per_bed(state: State, measurement_count: int) -> int:
@@ -803,7 +817,7 @@ def _plan_confirmation(
     has_min_pairs = proof.measurement_count >= 2 * confirmation.MIN_PAIRS
     trial_seconds = compute_average_trial_seconds(state)
     pair_seconds = 2 * (
-        trial_seconds if has_min_pairs else min(trial_seconds, MIN_MEASUREMENT_SECONDS)
+        trial_seconds if has_min_pairs else min(trial_seconds, _compute_shortest_seconds(state))
     )
     latest_end = (
         budget.time
