@@ -8,6 +8,7 @@ from math import log
 from autotune.estimate import SDS_WITHIN_90, Estimate
 
 LIMITED_VERDICT = "limited"
+UNMET_VERDICT = "unmet"
 
 
 @dataclass(frozen=True)
@@ -56,9 +57,21 @@ class Peak:
         return self.verdict == LIMITED_VERDICT
 
     @property
+    def is_unmet(self) -> bool:
+        """True if the search ran out of time before any load met the objective. ``peak`` is then an
+        estimate.
+        """
+        return self.verdict == UNMET_VERDICT
+
+    @property
     def met_slo(self) -> bool:
         """True if the objective was met at any rate. The capacity is then ``peak`` or more."""
-        return self.is_feasible or (self.is_load_limited and self.peak > 0)
+        return (self.is_feasible and not self.is_unmet) or (self.is_load_limited and self.peak > 0)
+
+    @property
+    def is_incomplete(self) -> bool:
+        """True if the search stopped before the peak was known, because the peak was pruned or unmet."""
+        return self.is_pruned or self.is_unmet
 
     @property
     def is_rough(self) -> bool:

@@ -94,7 +94,9 @@ class SearchLimits:
             raise ValueError("seconds, load_seconds and readings must be positive")
 
 
-CapacityVerdict = Literal["measured", "rough", "screened", "limited", "unmeetable", "unsettled"]
+CapacityVerdict = Literal[
+    "measured", "rough", "screened", "limited", "unmeetable", "unsettled", "unmet"
+]
 # Value of ``limit`` if the load was limited by the maximum rate, not by the generator
 MAX_RATE_KEY = "load.max_rate"
 
@@ -448,7 +450,9 @@ class PeakSearch:
         """Return the verdict of a search that ends early. Without a valid reading, the generator was
         the limit.
         """
-        return "unsettled" if self.valid_readings else "limited"
+        if not self.valid_readings:
+            return "limited"
+        return "unsettled" if self.passed_rates else "unmet"
 
     @property
     def is_peak_beyond_load(self) -> bool:
@@ -554,6 +558,8 @@ class Capacity:
       lowest rate that failed.
     - ``unsettled``: the search reached its maximum load time or number of readings before its target
       precision.
+    - ``unmet``: the search ended in the same way, and no reading met the objective. ``peak`` is only an
+      estimate, and the objective may be unmeetable.
     """
 
     peak: float

@@ -268,6 +268,8 @@ def _list_undisturbed_ratios(measurements: Sequence[SideMeasurement]) -> list[Es
     for first_measurement, second_measurement in zip(
         measurements[::2], measurements[1::2], strict=False
     ):
+        if first_measurement.is_winner is second_measurement.is_winner:
+            continue  # two measurements of one side show no gain
         winner_measurement, baseline_measurement = (
             (first_measurement, second_measurement)
             if first_measurement.is_winner

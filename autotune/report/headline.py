@@ -123,7 +123,7 @@ def _format_unmeetable(view: StudyFigures) -> str:
     if best := view.conclusion.best:
         trials = [best.trial, *best.repeats]
         measured_trials = [trial for trial in trials if not trial.is_unmeasured]
-        met_count = sum(trial.is_feasible for trial in measured_trials)
+        met_count = sum(trial.meets_slo for trial in measured_trials)
         measurements_text = format_count(len(measured_trials), "measurement")
         return (
             f"{view.units.objective} not met reliably: trial {best.trial.number} met it in {met_count} "

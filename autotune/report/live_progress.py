@@ -255,7 +255,7 @@ class PanelSpace:
 
 
 def _format_interval(trial: Trial, outlook: StudyOutlook) -> str:
-    if trial.peak is None or not trial.peak.is_feasible:
+    if trial.peak is None or not trial.meets_slo:
         return ""
     interval_low, interval_high = map(outlook.units.from_peak, (trial.peak.low, trial.peak.high))
     return outlook.units.format_interval(interval_low, interval_high)

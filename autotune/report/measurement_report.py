@@ -232,7 +232,7 @@ def _format_capacity(trial_number: int, peak: Peak, study: Study, units: Units) 
     evidence = f", {readings.text}" if readings.text else ""
     if peak.is_load_limited:
         return f"capacity {units.format_lower_bound(peak.peak)} (limited by {peak.limit}){evidence}"
-    if not peak.is_feasible and isinstance(units, RequestUnits):
+    if not peak.met_slo and isinstance(units, RequestUnits):
         evidence = f": {readings.failure_text}" if readings.requests else ""
         return f"{units.no_result_text} ({units.objective}){evidence}"
     interval_text = units.format_interval(units.from_peak(peak.low), units.from_peak(peak.high))

@@ -125,7 +125,7 @@ def list_best_steps(view: StudyView, time_axis: TimeAxis) -> list[BestStep]:
     highest_peak = 0.0
     for trial in view.state.list_finished_trials(*COUNTED_PHASES, Phase.MEASURE):
         peak = trial.peak
-        if peak is None or not peak.is_feasible or peak.peak <= highest_peak or not trial.ended_at:
+        if peak is None or not trial.meets_slo or peak.peak <= highest_peak or not trial.ended_at:
             continue
         highest_peak = peak.peak
         end_seconds, amount = (

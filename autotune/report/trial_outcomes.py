@@ -23,6 +23,7 @@ VERDICT_TEXTS = {
     "rough": "rough",
     "screened": "pruned",
     "unsettled": "not converged",
+    "unmet": "not converged",
 }
 
 
@@ -84,6 +85,8 @@ def format_outcome(trial: Trial, units: Units) -> str:
         return units.no_result_text
     if peak.is_load_limited:
         return f"{units.format_lower_bound(peak.peak)} (limited by {peak.limit})"
+    if peak.is_unmet:
+        return "no rate met the SLO in time"
     outcome_text = f"{units.format_short(units.from_peak(peak.peak)):>8}"
     if isinstance(units, RequestUnits):
         outcome_text = f"{outcome_text}  p99 {fmt.format_latency(peak.p99):>7}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import log
 from statistics import stdev
 
-from autotune.environments.peak import LIMITED_VERDICT
+from autotune.environments.peak import LIMITED_VERDICT, UNMET_VERDICT
 from autotune.loads.answer_validation import ENOUGH_ANSWERS
 from autotune.measure.capacity import MAX_RATE_KEY
 from autotune.measure.warm_up import MAX_WINDOWS
@@ -26,6 +26,8 @@ MAX_IDLE_SHARE = 0.20  # maximum share of a study's time without load
 MAX_FAILED_SHARE = 1 / 3  # maximum share of failed trials
 MIN_TRIED_SHARE = 1 / 2  # minimum share of the budget's configurations that were tried
 MAX_DISTURBED_SHARE = 1 / 10  # maximum share of readings with CPU steal
+# Results of searches that ran out of time.
+UNSETTLED_VERDICTS = ("unsettled", UNMET_VERDICT)
 
 
 @dataclass(frozen=True)
@@ -329,7 +331,7 @@ def _warn_of_noise(view: StudyFigures) -> Iterator[StudyWarning]:
     """Warn of measurements behind the verdict that did not converge, or that differ from each other."""
     trials = _list_verdict_trials(view)
     unsettled_numbers = [
-        trial.number for trial in trials if trial.peak and trial.peak.verdict == "unsettled"
+        trial.number for trial in trials if trial.peak and trial.peak.verdict in UNSETTLED_VERDICTS
     ]
     if unsettled_numbers:
         yield _build_warning(

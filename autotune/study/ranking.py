@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import groupby, pairwise
+from itertools import pairwise
 from math import hypot, log
 
 from autotune.estimate import Estimate
@@ -85,9 +85,9 @@ def _estimate_configurations(state: State, trials: Sequence[Trial]) -> dict[int,
 
 
 def _pool_estimates(state: State, trials: Sequence[Trial]) -> Estimate:
-    full_trials = [trial for trial in trials if trial.peak and not trial.peak.is_pruned] or trials[
-        -1:
-    ]
+    full_trials = [
+        trial for trial in trials if trial.peak and not trial.peak.is_incomplete
+    ] or trials[-1:]
     peaks = [state.normalize_peak(trial) for trial in full_trials]
     return Estimate.pool(peaks) if len(peaks) > 1 else peaks[0]
 
@@ -103,6 +103,7 @@ def estimate_candidate_peaks(state: State) -> dict[int, Estimate]:
         t
         for t in state.list_finished_trials(*COUNTED_PHASES)
         if state.find_configuration_number(t) not in baseline_numbers
+        and not (t.peak and t.peak.is_unmet)
     ]
     first_estimates = _estimate_configurations(state, searched_trials)
     if state.posterior is None:
@@ -152,8 +153,8 @@ def _find_highest_trial(state: State) -> tuple[int | None, Estimate | None]:
 
 
 def _estimate_full_trials(state: State) -> dict[int, Estimate]:
-    """Return the peaks of unpruned configurations, pooled with repeats that detect drift."""
-    full_trials = [t for t in list_measured_trials(state) if t.peak and not t.peak.is_pruned]
+    """Return the peaks of fully measured configurations, pooled with repeats that detect drift."""
+    full_trials = [t for t in list_measured_trials(state) if t.peak and not t.peak.is_incomplete]
     peak_by_trial, reference_repeats = (
         _estimate_configurations(state, full_trials),
         _group_repeats(state, Phase.REFERENCE),
@@ -175,7 +176,7 @@ def is_exploring(state: State) -> bool:
     peaks = [
         (trial.number, state.normalize_peak(trial).log_mean)
         for trial in list_measured_trials(state)
-        if trial.peak and not trial.peak.is_pruned
+        if trial.peak and not trial.peak.is_incomplete
     ]
     last_numbers = {
         trial.number
@@ -337,7 +338,7 @@ def find_best_preset(state: State) -> Trial | None:
     preset_trials = {
         state.find_configuration_number(trial): trial
         for trial in select_feasible_trials(state.list_finished_trials(*PRESET_PHASES))
-        if trial.peak and not trial.peak.is_pruned
+        if trial.peak and not trial.peak.is_incomplete
     }
     if baseline is not None:
         preset_trials.pop(state.find_configuration_number(baseline), None)
@@ -470,8 +471,8 @@ def find_baseline(state: State) -> Trial | None:
     """
     baselines = state.list_finished_trials(Phase.BASELINE)
     measured_trials = [trial for trial in baselines if not trial.is_unmeasured]
-    feasible_trials = [trial for trial in measured_trials if trial.peak and trial.peak.is_feasible]
-    return next(iter((*feasible_trials, *measured_trials, *baselines)), None)
+    successful_trials = [trial for trial in measured_trials if trial.meets_slo]
+    return next(iter((*successful_trials, *measured_trials, *baselines)), None)
 
 
 def find_reference(state: State) -> Trial | None:
@@ -486,7 +487,7 @@ def find_reference(state: State) -> Trial | None:
     presets = [
         t
         for t in select_feasible_trials(state.list_finished_trials(*OPENING_PHASES))
-        if t.peak and not t.peak.is_pruned
+        if t.peak and not t.peak.is_incomplete
     ]
     usable_trials = (
         presets or select_feasible_trials(state.list_finished_trials(*COUNTED_PHASES))[:1]
@@ -579,7 +580,7 @@ def list_confirmations(
     ]
     peaks_with_trials = [
         (trial, _remove_bed_offset(state, trial).widen_by_noise(model_noise))
-        for trial in _omit_separated_trials(state, feasible_trials, bed)
+        for trial in _select_pairs(state, feasible_trials, challenger, bed)
     ]
     return [
         SideMeasurement(
@@ -590,21 +591,35 @@ def list_confirmations(
     ]
 
 
-def _omit_separated_trials(state: State, trials: list[Trial], bed: str | None) -> list[Trial]:
-    """Return the alternating measurements, except those whose pair was interrupted by a long pause.
+def _select_pairs(
+    state: State, trials: list[Trial], challenger: int, bed: str | None
+) -> list[Trial]:
+    """Return the alternating measurements in pairs of both sides, and the first half of an unfinished
+    pair.
 
-    The second measurement of such a pair would be made hours later, and would include the drift.
+    Both measurements of a pair are in the same section between long pauses, because a later second
+    measurement would include the drift. A measurement is left out if no measurement of the other side
+    follows it in its section.
     """
     pause_numbers = [pause.after_trial for pause in state.pauses if pause.bed in (None, bed)]
-    kept_trials: list[Trial] = []
-    for earlier_pauses, section in groupby(
-        trials, lambda trial: sum(number < trial.number for number in pause_numbers)
-    ):
-        section_trials = [*section]
-        is_section_over = earlier_pauses < len(pause_numbers)
-        pair_end = len(section_trials) // 2 * 2
-        kept_trials += section_trials[:pair_end] if is_section_over else section_trials
-    return kept_trials
+
+    def describe(trial: Trial) -> tuple[int, bool]:
+        """Return the number of pauses before a measurement, and true for the challenger."""
+        earlier_pauses = sum(number < trial.number for number in pause_numbers)
+        return earlier_pauses, state.find_configuration_number(trial) == challenger
+
+    paired_trials: list[Trial] = []
+    first_half: Trial | None = None
+    for trial in trials:
+        section, is_challenger = describe(trial)
+        if first_half is not None and describe(first_half) == (section, not is_challenger):
+            paired_trials += (first_half, trial)
+            first_half = None
+        else:
+            first_half = trial
+    if first_half is not None and describe(first_half)[0] == len(pause_numbers):
+        paired_trials.append(first_half)
+    return paired_trials
 
 
 def list_proof_failures(state: State) -> list[Trial]:
@@ -650,14 +665,16 @@ def _remove_bed_offset(state: State, trial: Trial) -> Estimate:
 def baseline_meets_slo(state: State) -> bool:
     """True if the baseline met the objective at any rate; only then can a gain be computed."""
     baseline = find_baseline(state)
-    return baseline is not None and baseline.peak is not None and baseline.peak.is_feasible
+    return baseline is not None and baseline.meets_slo
 
 
 def baseline_misses_slo(state: State) -> bool:
-    """True if the baseline was measured and did not meet the objective at any rate."""
+    """True if the baseline was measured and did not meet the objective at any rate tried."""
     baseline = find_baseline(state)
     return (
-        baseline is not None and baseline.peak is not None and baseline.peak.verdict == "unmeetable"
+        baseline is not None
+        and baseline.peak is not None
+        and (baseline.peak.verdict == "unmeetable" or baseline.peak.is_unmet)
     )
 
 
@@ -670,19 +687,28 @@ def list_repeats(state: State, challenger: int) -> list[Trial]:
     ]
 
 
+def list_failed_baselines(state: State) -> list[Trial]:
+    """Return the measurements in which the baseline failed or missed the objective at any rate.
+
+    A search that ran out of time is left out, because a lower rate might have met the objective.
+    """
+    return [
+        trial
+        for trial in state.list_finished_trials(Phase.BASELINE)
+        if not (trial.is_unmeasured or trial.is_feasible)
+    ]
+
+
 def is_reproduced(state: State, challenger: int) -> bool:
     """True if repeats show that a trial meets an objective that the baseline misses."""
     repeats = list_repeats(state, challenger)
-    if not all(trial.is_feasible for trial in repeats):
+    if not all(trial.meets_slo for trial in repeats):
         return False
     if not baseline_misses_slo(
         state
     ):  # the baseline was never measured, so there is nothing to compare with
         return bool(repeats)
-    failed_baselines = [
-        t for t in state.list_finished_trials(Phase.BASELINE) if not t.is_unmeasured
-    ]
-    return min(len(repeats), len(failed_baselines)) >= REQUIRED_REPRODUCTIONS
+    return min(len(repeats), len(list_failed_baselines(state))) >= REQUIRED_REPRODUCTIONS
 
 
 def decide_verdict(state: State) -> Verdict:

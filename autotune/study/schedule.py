@@ -44,6 +44,7 @@ from autotune.study.ranking import (
     is_exploring,
     is_undecided,
     list_confirmations,
+    list_failed_baselines,
     list_measured_trials,
     list_repeats,
     select_feasible_trials,
@@ -94,6 +95,8 @@ MAX_FAILED_CONFIRMATIONS = 2
 # Maximum share of the trial budget for configurations that are known before the search, so that enough
 # trials remain for the search.
 MAX_OPENING_SHARE = 0.5
+# Phases whose measurements leave the time that is reserved for the proof.
+SEARCH_PHASES = COUNTED_PHASES | {Phase.REFERENCE}
 
 
 @dataclass(frozen=True)
@@ -343,7 +346,9 @@ def _may_deployment_be_best(state: State, space: SearchSpace, settings: Settings
         bed: exp(-state.get_bed_offset(bed).log) for bed in {t.bed for t in usable_trials}
     }
     lower_bounds = [
-        bed_factors[t.bed] * t.peak.low for t in usable_trials if t.peak and not t.peak.is_pruned
+        bed_factors[t.bed] * t.peak.low
+        for t in usable_trials
+        if t.peak and not t.peak.is_incomplete
     ]
     upper_bounds = [
         bed_factors[t.bed] * t.peak.high
@@ -366,11 +371,7 @@ def _select_deployment(settings: Settings, space: SearchSpace) -> Settings:
 def _plan_search(
     state: State, space: SearchSpace, budget: Budget, elapsed_seconds: float, bed: str | None
 ) -> ScheduleStep | None:
-    final_trials = state.list_finished_trials(Phase.FINALIST, Phase.CONFIRM)
-    is_search_over = (
-        final_trials or state.stop_reason or state.posterior or not space.tunable_dimensions
-    )
-    if is_search_over or not _has_time_to_search(state, budget, elapsed_seconds):
+    if not space.tunable_dimensions or _is_search_over(state, budget, elapsed_seconds):
         return None
     return (
         _plan_reference(state, budget, elapsed_seconds, bed)
@@ -464,16 +465,23 @@ def _plan_ranking(state: State) -> ScheduleStep | None:
     return RankStep() if state.posterior is None and estimate_candidate_peaks(state) else None
 
 
+def _is_search_over(state: State, budget: Budget, elapsed_seconds: float) -> bool:
+    """True if the search was stopped, finals have started, or no time is left for another trial."""
+    final_trials = state.list_finished_trials(Phase.FINALIST, Phase.CONFIRM)
+    return bool(final_trials or state.stop_reason or state.posterior) or not _has_time_to_search(
+        state, budget, elapsed_seconds
+    )
+
+
 def _has_time_to_search(state: State, budget: Budget, elapsed_seconds: float) -> bool:
     """True if another trial fits before the time that is reserved for the proof."""
     counted_trials = len(state.list_counted_trials(include_running=True))
-    # A trial that would not fit at the current pace is shortened (``compute_time_limit``).
-    min_trial_seconds = min(compute_average_trial_seconds(state), 2 * MIN_MEASUREMENT_SECONDS)
+    # A trial that would not fit at the current pace is shortened (``compute_time_limit``) if possible.
+    shortest_seconds = _compute_shortest_seconds(state)
+    min_trial_seconds = min(compute_average_trial_seconds(state), 2 * shortest_seconds)
     # As long as only the baseline is measured, there is no gain to prove.
     reserved_seconds = (
-        compute_reserve_seconds(state, budget)
-        if counted_trials > 1
-        else 2 * MIN_MEASUREMENT_SECONDS
+        compute_reserve_seconds(state, budget) if counted_trials > 1 else 2 * shortest_seconds
     )
     fits_budget = elapsed_seconds + min_trial_seconds <= budget.time - reserved_seconds
     return counted_trials == 0 or (counted_trials < budget.trials and fits_budget)
@@ -492,16 +500,21 @@ def compute_reserve_seconds(state: State, budget: Budget) -> float:
             reproduction_seconds + MIN_MEASUREMENT_SECONDS, compute_max_reserve_seconds(budget)
         )
     trial_count = _count_measurements_per_bed(state, MIN_FINALISTS) + RESERVED_BLOCKS
-    needed_seconds = trial_count * compute_average_trial_seconds(state) + compute_min_proof_seconds(
-        state
-    )
-    return min(needed_seconds, compute_max_reserve_seconds(budget))
+    proof_seconds = compute_min_proof_seconds(state)
+    needed_seconds = trial_count * compute_average_trial_seconds(state) + proof_seconds
+    min_seconds = proof_seconds if state.values else MIN_PROOF_SECONDS
+    return min(needed_seconds, compute_max_reserve_seconds(budget, min_seconds))
 
 
-def compute_max_reserve_seconds(budget: Budget) -> float:
-    """Return the maximum number of seconds that may be withheld from the search for finals and proof."""
+def compute_max_reserve_seconds(
+    budget: Budget, min_proof_seconds: float = MIN_PROOF_SECONDS
+) -> float:
+    """Return the maximum number of seconds that may be withheld from the search for finals and proof.
+
+    ``min_proof_seconds`` is the duration of the shortest possible proof.
+    """
     return max(
-        MAX_RESERVE_SHARE * budget.time, min(MIN_PROOF_SECONDS, MAX_PROOF_SHARE * budget.time)
+        MAX_RESERVE_SHARE * budget.time, min(min_proof_seconds, MAX_PROOF_SHARE * budget.time)
     )
 
 
@@ -526,7 +539,7 @@ def select_today_rate(state: State, phase: Phase, today_rate: float | None) -> f
     baseline = find_baseline(state)
     if today_rate is not None or phase is Phase.MEASURE or baseline is None:
         return today_rate
-    if baseline.peak is None or not baseline.peak.is_feasible:
+    if baseline.peak is None or not baseline.meets_slo:
         return None
     return float(f"{TODAY_CAPACITY_SHARE * baseline.peak.peak:.3g}")
 
@@ -535,12 +548,22 @@ def compute_average_trial_seconds(state: State) -> float:
     """Return the average seconds per trial; a rough trial counts as ``ROUGH_TRIAL_SHARE`` of a trial.
 
     The finals and the proof measure precisely, so rough trials must not shorten the time reserved for
-    precise measurements.
+    precise measurements. Each call of a benchmark command counts as a trial, because only the first
+    measurement of the baseline may need several calls.
     """
     spent_seconds = sum(state.bed_seconds.values()) or state.elapsed_seconds
     rough_count = sum(trial.peak is not None and trial.peak.is_rough for trial in state.trials)
     full_count = state.measured_count - (1.0 - ROUGH_TRIAL_SHARE) * rough_count
+    if state.values:
+        full_count = sum(map(len, state.values.values()))
     return spent_seconds / full_count if full_count else 0.0
+
+
+def _compute_shortest_seconds(state: State) -> float:
+    """Return the duration to which a measurement can be shortened; a benchmark command always takes its
+    usual time.
+    """
+    return compute_average_trial_seconds(state) if state.values else MIN_MEASUREMENT_SECONDS
 
 
 def _count_measurements_per_bed(state: State, measurement_count: int) -> int:
@@ -554,7 +577,8 @@ def compute_time_limit(state: State, phase: Phase, budget: Budget, elapsed_secon
     """Return the maximum duration of a measurement in seconds.
 
     The search does not use the time that is reserved for the proof. In the proof, the minimum number of
-    measurements share the reserved time.
+    measurements share the reserved time. If the baseline missed the objective, the repeats that an
+    improvement needs share the time instead.
     """
     remaining_seconds = budget.time - elapsed_seconds
     if phase is Phase.CONFIRM:
@@ -563,7 +587,8 @@ def compute_time_limit(state: State, phase: Phase, budget: Budget, elapsed_secon
             MIN_MEASUREMENT_SECONDS,
             remaining_seconds / max(1, _count_measurements_per_bed(state, missing_pairs)),
         )
-    if phase in COUNTED_PHASES or phase is Phase.REFERENCE:
+    is_reproduction = _is_reproduction(state, phase, budget, elapsed_seconds)
+    if phase in SEARCH_PHASES and not is_reproduction:
         # The first measurement must leave enough time for at least one more measurement.
         first_trial_reserve = max(
             compute_max_reserve_seconds(budget), MIN_PROOF_SECONDS + 2 * MIN_MEASUREMENT_SECONDS
@@ -576,18 +601,53 @@ def compute_time_limit(state: State, phase: Phase, budget: Budget, elapsed_secon
         return max(MIN_MEASUREMENT_SECONDS, remaining_seconds - reserved_seconds)
     # If time is short, a measurement that reverts changes may take as long as a measurement in the
     # proof.
+    proof_share = remaining_seconds * MIN_MEASUREMENT_SECONDS / MIN_PROOF_SECONDS
     return max(
         MIN_MEASUREMENT_SECONDS,
         remaining_seconds - compute_min_proof_seconds(state),
-        remaining_seconds * MIN_MEASUREMENT_SECONDS / MIN_PROOF_SECONDS,
+        _compute_repeat_share(state, phase, remaining_seconds) if is_reproduction else proof_share,
     )
+
+
+def _is_reproduction(state: State, phase: Phase, budget: Budget, elapsed_seconds: float) -> bool:
+    """True if a measurement in ``phase`` repeats a configuration because the baseline missed the
+    objective.
+    """
+    if not baseline_misses_slo(state):
+        return False
+    # A baseline during the search is the first measurement of a test bed.
+    is_repeated_baseline = phase is Phase.BASELINE and _is_search_over(
+        state, budget, elapsed_seconds
+    )
+    return is_repeated_baseline or phase is Phase.FINALIST
+
+
+def _compute_repeat_share(state: State, phase: Phase, remaining_seconds: float) -> float:
+    """Return the seconds for one repeat if all repeats that an improvement needs share the time.
+
+    Repeats of the baseline get more time, because a search must reach a very low rate to show that no
+    rate meets the objective. For the best trial, one rate that meets it is enough.
+    """
+    challenger = find_best_trial(state)
+    repeat_count = (
+        len(list_repeats(state, challenger)) if challenger is not None else REQUIRED_REPRODUCTIONS
+    )
+    missing_repeats = max(0, REQUIRED_REPRODUCTIONS - repeat_count)
+    missing_baselines = max(0, REQUIRED_REPRODUCTIONS - len(list_failed_baselines(state)))
+    if phase is not Phase.BASELINE:
+        missing_count = missing_baselines + missing_repeats
+        return remaining_seconds / _count_measurements_per_bed(state, max(1, missing_count))
+    repeat_seconds = min(compute_average_trial_seconds(state), 2 * MIN_MEASUREMENT_SECONDS)
+    remaining_seconds -= _count_measurements_per_bed(state, missing_repeats) * repeat_seconds
+    return remaining_seconds / _count_measurements_per_bed(state, max(1, missing_baselines))
 
 
 def _plan_finals(state: State, budget: Budget, elapsed_seconds: float) -> ScheduleStep | None:
     if elapsed_seconds >= budget.time or state.list_started_trials(Phase.CONFIRM):
         return None
-    finalists = state.list_started_trials(Phase.FINALIST)
-    measured_numbers = {trial.source_trial for trial in finalists}
+    # If the baseline misses the objective, the best trial is repeated several times in the same phase.
+    measured_numbers = {t.source_trial for t in state.list_started_trials(Phase.FINALIST)}
+    finalist_count = len(measured_numbers)
     trial_seconds = max(compute_average_trial_seconds(state), 1e-9)
     proof_seconds = compute_min_proof_seconds(state)
     # Finalists with imprecise peaks are measured again first, even if less time remains for the proof.
@@ -595,9 +655,9 @@ def _plan_finals(state: State, budget: Budget, elapsed_seconds: float) -> Schedu
     fitting_trials = int((budget.time - elapsed_seconds - proof_seconds) / trial_seconds)
     # Repeats of the leaders take precedence over measurements that revert blocks of changes.
     fitting_trials = max(
-        fitting_trials - RESERVED_BLOCKS, min(fitting_trials, MIN_FINALISTS - len(finalists)), 0
+        fitting_trials - RESERVED_BLOCKS, min(fitting_trials, MIN_FINALISTS - finalist_count), 0
     )
-    available_trials = fitting_trials * max(1, len(state.active_beds)) + len(finalists)
+    available_trials = fitting_trials * max(1, len(state.active_beds)) + finalist_count
     max_finalists = min(available_trials, MAX_FINALISTS)
     # Repeating only one finalist would decide nothing.
     for finalist_number in (
@@ -718,10 +778,10 @@ def _plan_reproduction(state: State, budget: Budget, elapsed_seconds: float) -> 
         baselines, max(REQUIRED_REPRODUCTIONS, len(state.stacks) + 1)
     ):
         return MeasureStep(Phase.BASELINE, baseline.settings, source_trial=baseline.number)
-    if challenger is None:
+    if challenger is None or _count_conclusive_trials(baselines) < REQUIRED_REPRODUCTIONS:
         return None
     repeats = [t for t in state.list_started_trials(Phase.FINALIST) if t.source_trial == challenger]
-    has_failed = not all(trial.is_feasible for trial in list_repeats(state, challenger))
+    has_failed = not all(trial.meets_slo for trial in list_repeats(state, challenger))
     if has_failed or not _needs_more_trials(repeats, REQUIRED_REPRODUCTIONS):
         return None
     settings = state.find_trial(challenger).settings
@@ -729,13 +789,18 @@ def _plan_reproduction(state: State, budget: Budget, elapsed_seconds: float) -> 
 
 
 def _needs_more_trials(started_trials: Sequence[Trial], needed_count: int) -> bool:
-    """True if fewer than ``needed_count`` trials measured something, and a few more trials may be
-    started.
-    """
-    measured_trials = [trial for trial in started_trials if not trial.is_unmeasured]
+    """True if fewer than ``needed_count`` trials are conclusive, and a few more trials may be started."""
     return (
-        len(measured_trials) < needed_count
+        _count_conclusive_trials(started_trials) < needed_count
         and len(started_trials) < needed_count + MAX_FAILED_CONFIRMATIONS
+    )
+
+
+def _count_conclusive_trials(started_trials: Sequence[Trial]) -> int:
+    """Return the number of trials that show whether the objective is met, including running trials."""
+    return sum(
+        not (trial.is_unmeasured or (trial.peak is not None and trial.peak.is_unmet))
+        for trial in started_trials
     )
 
 
@@ -746,18 +811,13 @@ def _plan_confirmation(
     least one pair.
     """
     baseline, challenger = find_baseline(state), find_best_trial(state)
-    if (
-        baseline is None
-        or challenger is None
-        or baseline.peak is None
-        or not baseline.peak.is_feasible
-    ):
+    if baseline is None or challenger is None or not baseline.meets_slo:
         return None
     proof = collect_proof_measurements(state, challenger)
     has_min_pairs = proof.measurement_count >= 2 * confirmation.MIN_PAIRS
     trial_seconds = compute_average_trial_seconds(state)
     pair_seconds = 2 * (
-        trial_seconds if has_min_pairs else min(trial_seconds, MIN_MEASUREMENT_SECONDS)
+        trial_seconds if has_min_pairs else min(trial_seconds, _compute_shortest_seconds(state))
     )
     latest_end = (
         budget.time
@@ -821,12 +881,17 @@ def _plan_alternation(
     ``is_stage_over``.
 
     A single measurement always gets its counterpart, because half a pair shows nothing. After a long
-    pause, the whole pair is measured again. Each test bed measures its own pairs.
+    pause, the whole pair is measured again, and an interrupted measurement comes first. Each test bed
+    measures its own pairs.
     """
     finished_trials = [trial for trial in state.list_finished_trials(phase) if trial.bed == bed]
     failed_count = len(finished_trials) - len(select_feasible_trials(finished_trials))
     confirmations = list_confirmations(state, first_number, phase, bed)
     if failed_count > MAX_FAILED_CONFIRMATIONS or (len(confirmations) % 2 == 0 and is_stage_over):
         return None
-    next_number = first_number if confirmation.is_winner_turn(len(confirmations)) else second_number
+    # The second measurement of a pair is the other side. The next pair starts with the side that ended
+    # the previous pair, so that steady drift cancels out.
+    ended_with_first = bool(confirmations) and confirmations[-1].is_winner
+    is_half_measured = len(confirmations) % 2 == 1
+    next_number = first_number if ended_with_first is not is_half_measured else second_number
     return MeasureStep(phase, state.find_trial(next_number).settings, source_trial=next_number)

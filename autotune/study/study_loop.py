@@ -356,16 +356,18 @@ def list_searched_changes(
 def estimate_expected_peak(state: State, step: MeasureStep) -> Estimate | None:
     """Return the expected peak, from an earlier measurement of the configuration or else from the
     incumbent.
+
+    A simplified winner has its own settings, but its configuration number is that of the leader.
     """
     earlier_trials = [
         t
         for t in select_feasible_trials(state.list_finished_trials())
-        if state.find_configuration_number(t) == step.source_trial
+        if step.source_trial in (t.number, state.find_configuration_number(t))
     ]
     full_peaks = [
         state.normalize_peak(trial)
         for trial in earlier_trials
-        if trial.peak and not trial.peak.is_pruned
+        if trial.peak and not trial.peak.is_incomplete
     ]
     if full_peaks:
         sd = max(REPEAT_LOG_SD, full_peaks[0].sd, _compute_sd_in_proof(state, step))

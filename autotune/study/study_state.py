@@ -155,8 +155,13 @@ class Trial:
 
     @property
     def is_feasible(self) -> bool:
-        """True if at least one load met the objective."""
+        """True if the peak can be compared with other peaks."""
         return self.peak is not None and self.peak.is_feasible
+
+    @property
+    def meets_slo(self) -> bool:
+        """True if a load met the objective, and the peak can be compared with other peaks."""
+        return self.peak is not None and self.peak.is_feasible and not self.peak.is_unmet
 
     @property
     def is_unmeasured(self) -> bool:

@@ -267,6 +267,15 @@ def test_no_capacity_above_a_highest_rate_that_failed_is_reported(seed: int) -> 
     assert found.low <= found.peak <= min(1000.0, found.high)
 
 
+@pytest.mark.parametrize(("expected", "verdict"), [(500.0, "unsettled"), (3000.0, "unmet")])
+def test_a_search_that_is_late_at_once_knows_if_a_rate_met_the_objective(
+    expected: float, verdict: str
+) -> None:
+    found = search_peak(Served(exponential(1000.0)), SLO, expected, is_late=lambda: True)
+    assert (found.verdict, len(found.readings)) == (verdict, 1)
+    assert found.peak > 0
+
+
 def test_readings_that_tell_nothing_new_end_a_search() -> None:
     learned = Noise()
     for seed in range(20, 24):

@@ -101,6 +101,17 @@ def test_a_clear_gain_is_decided_early() -> None:
     assert proof(clear[:6]).is_decided
 
 
+def test_two_measurements_of_one_side_show_no_gain() -> None:
+    winner, baseline = (
+        SideMeasurement(is_winner, Estimate.from_value(1000.0, 0.02)) for is_winner in (True, False)
+    )
+    assert compute_gain([winner, winner]) is None
+    assert compute_gain([baseline, baseline]) is None
+    found = compute_gain([winner, winner, baseline, winner])
+    assert found is not None
+    assert found.pairs == 1
+
+
 def halved(measured: SideMeasurement) -> SideMeasurement:
     return SideMeasurement(
         measured.is_winner, Estimate.from_value(measured.peak.value / 2, measured.peak.sd)

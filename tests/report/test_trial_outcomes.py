@@ -2,12 +2,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from autotune.environments.peak import Peak
 from autotune.report.trial_outcomes import (
     ReadingCounts,
     count_readings,
     describe_errors,
+    format_outcome,
     format_trial_label,
 )
+from autotune.report.units import RequestUnits
 from autotune.study.reading_records import RecordedReading
 from autotune.study.study_state import Phase, Trial
 
@@ -57,3 +60,16 @@ def test_a_trial_says_which_one_it_measures_again() -> None:
         == "#21 confirm #7 on a"
     )
     assert format_trial_label(Trial(9, Phase.ADVISED, {}, source_trial=2)) == "#9 advised #2"
+
+
+def test_a_search_without_a_rate_that_met_the_objective_shows_no_capacity() -> None:
+    """Its peak is only an estimate."""
+    shown = {
+        verdict: format_outcome(
+            Trial(3, Phase.BASELINE, {}, peak=Peak(700.0, 300.0, 1600.0, 0.5, verdict)),
+            RequestUnits("p99 ≤ 50 ms"),
+        )
+        for verdict in ("unsettled", "unmet")
+    }
+    assert "700" in shown["unsettled"]
+    assert shown["unmet"] == "no rate met the SLO in time"

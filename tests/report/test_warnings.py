@@ -225,11 +225,12 @@ def test_scatter_of_either_side() -> None:
     assert "best" in warning.text
 
 
-def test_unsettled_measurements_behind_the_verdict() -> None:
-    extra = Trial(60, Phase.CONFIRM, {}, source_trial=1, peak=peak(1500, "unsettled"))
+@pytest.mark.parametrize("ended", ["unsettled", "unmet"])
+def test_unsettled_measurements_behind_the_verdict(ended: str) -> None:
+    extra = Trial(60, Phase.CONFIRM, {}, source_trial=1, peak=peak(1500, ended))
     state = State(trials=(*trials(), extra, *some(20)), verdict=verdict())
     assert found(state)["unsettled"].value == 1
-    of_others = Trial(60, Phase.SEARCH, {}, peak=peak(1500, "unsettled"))
+    of_others = Trial(60, Phase.SEARCH, {}, peak=peak(1500, ended))
     assert "unsettled" not in found(
         State(trials=(*trials(), of_others, *some(20)), verdict=verdict())
     )

@@ -11,17 +11,22 @@ import pytest
 from autotune.deploy.deploy_result import DeployResult
 from autotune.diagnose.diagnosis import WatchedReading
 from autotune.environments.clock import StudyClock
+from autotune.environments.command import REFERENCE_CALLS
 from autotune.environments.load_session import LoadSession
 from autotune.environments.peak import Peak
 from autotune.optimize.confirmation import MIN_PAIRS
+from autotune.optimize.ranking import PosteriorPeaks
 from autotune.optimize.searcher import Searcher
 from autotune.optimize.storage import open_sqlite
 from autotune.services.base import Settings
 from autotune.study.schedule import (
+    MAX_OVERRUN_FACTOR,
     MAX_RESERVE_SHARE,
     MIN_MEASUREMENT_SECONDS,
     MIN_PROOF_SECONDS,
+    ConcludeStep,
     MeasureStep,
+    RankStep,
     compute_average_trial_seconds,
     compute_reserve_seconds,
     compute_time_limit,
@@ -112,13 +117,17 @@ def test_a_short_study_keeps_time_for_a_block_and_the_least_number_of_pairs() ->
 
 
 def in_virtual_time(
-    directory: Path, budget: Budget, each: float, deploying: float = 0.0
+    directory: Path,
+    budget: Budget,
+    each: float,
+    deploying: float = 0.0,
+    peaks: simulated.Peaks = simulated.climbing,
 ) -> tuple[Verdict, State]:
     """A study whose readings cost ``each`` seconds beyond what they count."""
     now, fleet = [0.0], simulated.FormulaFleet()
     with closing(StudyStore(directory)) as store:
         store.record_study_start("s", simulated.LOCAL.read_text(), source="s", facts={})
-        context = simulated.context(store, simulated.climbing, fleet, seed=1, pace=0.0)
+        context = simulated.context(store, peaks, fleet, seed=1, pace=0.0)
         session = context.session
         assert isinstance(session, LoadSession)
         offer, deploy = session.meter.take_reading, fleet.deploy
@@ -171,3 +180,46 @@ def test_load_on_slow_pages_lasts_at_most_a_twelfth_of_the_budget(tmp_path: Path
         step = MeasureStep(Phase.BASELINE, context.space.baseline)
         *_, usual_seconds = prepare_measurement(step, context, TEN)
     assert usual_seconds == 600.0 / 12
+
+
+def call_command(budget: Budget, call_seconds: float) -> State:
+    """Return a study of a command whose calls last ``call_seconds``, and whose values are all alike."""
+    state, space = State(), simulated.space()
+    peak = Peak(peak=100.0, low=97.0, high=103.0, sd=0.02, verdict="measured")
+    while not isinstance(
+        step := select_next_step(state, space, budget, state.elapsed_seconds), ConcludeStep
+    ):
+        if isinstance(step, RankStep):
+            estimates = {trial.number: peak.estimate for trial in state.trials}
+            state = replace(state, posterior=PosteriorPeaks(estimates, 0.02))
+            continue
+        trial = Trial(len(state.trials), Phase.SEARCH, space.baseline, peak=peak)
+        if isinstance(step, MeasureStep):
+            trial = replace(trial, phase=step.phase, settings=step.settings)
+            trial = replace(trial, source_trial=step.source_trial)
+        values = (1.0,) * (1 if state.trials else REFERENCE_CALLS)
+        state = replace(
+            state,
+            trials=(*state.trials, trial),
+            values={**state.values, trial.number: values},
+            seconds={"load": state.elapsed_seconds + call_seconds * len(values)},
+        )
+    return state
+
+
+@pytest.mark.parametrize("call_seconds", [5.0, 20.0, 45.0, 60.0, 90.0, 130.0, 200.0])
+def test_a_command_that_takes_long_is_not_called_beyond_the_time(call_seconds: float) -> None:
+    """No call can be shortened."""
+    state = call_command(TEN, call_seconds)
+    assert state.elapsed_seconds <= MAX_OVERRUN_FACTOR * TEN.time
+    # Ten calls of a minute fit: three for the baseline, one for a candidate, and three pairs.
+    if call_seconds <= 60.0:
+        assert len(state.list_finished_trials(Phase.CONFIRM)) >= 2 * MIN_PAIRS
+
+
+def test_the_calls_for_the_baseline_say_how_long_one_call_takes() -> None:
+    state = replace(measured(Phase.BASELINE, each=180.0), values={0: (1.0, 1.0, 1.0)})
+    assert compute_average_trial_seconds(state) == pytest.approx(60.0)
+    step = select_next_step(state, simulated.space(), TEN, 180.0)
+    assert isinstance(step, MeasureStep)
+    assert step.phase is Phase.RECOMMENDED

@@ -188,3 +188,25 @@ def test_the_proof_can_correct_a_wrong_peak_of_one_side(
     expected = estimate_expected_peak(state, MeasureStep(phase, {}, source_trial=1))
     assert expected is not None
     assert expected.sd == pytest.approx(sd)
+
+
+@pytest.mark.parametrize(("source_trial", "expected_peak"), [(1, 900.0), (2, 600.0)])
+def test_a_simplified_winner_is_expected_where_it_was_measured(
+    source_trial: int, expected_peak: float
+) -> None:
+    """And the leader where the leader was measured, although its number stands for both."""
+    state = studied(
+        trial(0, Phase.BASELINE, 450.0),
+        trial(1, Phase.SEARCH, 900.0),
+        trial(2, Phase.SIMPLIFIED, 600.0, of=1),
+    )
+    step = MeasureStep(Phase.CONFIRM, {}, source_trial=source_trial)
+    expected = estimate_expected_peak(state, step)
+    assert expected is not None
+    assert expected.value == pytest.approx(expected_peak)
+    assert expected.sd == pytest.approx(log(900.0 / 450.0) / 2)
+    # Repeats in the proof do not replace the first measurement.
+    proof = trial(3, Phase.CONFIRM, 700.0, of=source_trial)
+    later = estimate_expected_peak(studied(*state.trials, proof), step)
+    assert later is not None
+    assert later.value == pytest.approx(expected_peak)

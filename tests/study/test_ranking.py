@@ -7,6 +7,8 @@ from math import hypot
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from autotune.environments.peak import Peak
 from autotune.estimate import Estimate
@@ -29,6 +31,7 @@ from autotune.study.schedule import (
     MeasureStep,
     SimplifyStep,
     _plan_alternation,
+    _plan_interrupted_trial,
     _plan_runner_up,
     compute_average_trial_seconds,
     compute_min_proof_seconds,
@@ -223,7 +226,7 @@ def test_half_a_pair_before_a_long_pause_does_not_count(
 ) -> None:
     """Trials 3 to 7 are of the proof, and the fifth of them is alone."""
     state = believed((STOCK, 90.0), (ADVICE, 115.0), (OTHER, 120.0), sd=0.06)
-    proof = ((0, 90.0), (2, 120.0), (2, 121.0), (0, 91.0), (0, 92.0))
+    proof = ((0, 90.0), (2, 120.0), (2, 121.0), (0, 91.0), (2, 92.0))
     measured = list_confirmations(
         replace(measured_again(state, Phase.CONFIRM, *proof), pauses=pauses), 2
     )
@@ -241,6 +244,70 @@ def test_after_each_long_pause_the_pair_starts_again() -> None:
         state = replace(state, pauses=(*state.pauses, pause))
         assert (len(state.pauses), list_confirmations(state, 2)) == (pause_count, [])
         assert _plan_alternation(state, Phase.CONFIRM, 2, 0, None, is_stage_over=True) is None
+
+
+@pytest.mark.parametrize(
+    ("finished", "stopped"),
+    [
+        ((0,), 2),  # before the first pair was complete
+        ((0, 2), 2),
+        ((0, 2, 2), 0),
+        ((0, 2, 2, 0, 0), 2),
+    ],
+)
+def test_a_pair_that_was_stopped_and_starts_again_has_both_sides(
+    finished: tuple[int, ...], stopped: int
+) -> None:
+    """Its interrupted measurement is repeated first, and then the other side is measured."""
+    state = believed((STOCK, 90.0), (ADVICE, 115.0), (OTHER, 120.0), sd=0.06)
+    state = measured_again(state, Phase.CONFIRM, *((of, 100.0) for of in finished))
+    number = len(state.trials)
+    interrupted = Trial(number, Phase.CONFIRM, {}, source_trial=stopped)
+    state = replace(state, trials=(*state.trials, interrupted), pauses=(StudyPause(number),))
+    for expected in (stopped, 2 - stopped):
+        step = plan_proof(state)
+        assert (step.phase, step.source_trial) == (Phase.CONFIRM, expected)
+        state = measured_again(state, Phase.CONFIRM, (expected, 100.0))
+    last_pair = list_confirmations(state, 2)[-2:]
+    assert [m.is_winner for m in last_pair] == [stopped == 2, stopped == 0]
+
+
+def plan_proof(state: State) -> MeasureStep:
+    """Return the next measurement of a proof of trial 2 that is never over."""
+    step = _plan_interrupted_trial(state, None) or _plan_alternation(
+        state, Phase.CONFIRM, 2, 0, None, is_stage_over=False
+    )
+    assert isinstance(step, MeasureStep)
+    return step
+
+
+@given(st.lists(st.sampled_from(["measured", "stopped", "paused", "measured, then paused"])))
+def test_wherever_a_study_stops_each_pair_has_both_sides_and_no_pause(events: list[str]) -> None:
+    """The peak of each measurement is its session between long pauses."""
+    state, session = believed((STOCK, 90.0), (ADVICE, 115.0), (OTHER, 120.0), sd=0.06), 1
+    for event in events:
+        step, number = plan_proof(state), len(state.trials)
+        if event.startswith("measured"):
+            state = measured_again(state, Phase.CONFIRM, (step.source_trial or 0, float(session)))
+        else:
+            trial = Trial(number, Phase.CONFIRM, {}, source_trial=step.source_trial)
+            state = replace(state, trials=(*state.trials, trial))
+        if event.endswith("paused"):
+            state, session = replace(state, pauses=(*state.pauses, StudyPause(number))), session + 1
+        measured = list_confirmations(state, 2)
+        pairs = list(zip(measured[::2], measured[1::2], strict=False))
+        assert all(first.is_winner is not second.is_winner for first, second in pairs)
+        assert all(first.peak.value == second.peak.value for first, second in pairs)
+
+
+def test_two_measurements_of_one_side_on_record_are_no_pair() -> None:
+    """As a study may contain them: each is left out if the next one is of the same side."""
+    state = believed((STOCK, 90.0), (ADVICE, 115.0), (OTHER, 120.0), sd=0.06)
+    sides = ((2, 118.0), (2, 119.0), (2, 120.0), (0, 90.0), (0, 91.0))
+    state = measured_again(state, Phase.CONFIRM, *sides)
+    measured = list_confirmations(state, 2)
+    assert [round(m.peak.value) for m in measured] == [120, 90, 91]
+    assert plan_proof(state).source_trial == 2
 
 
 def test_without_finals_nobody_is_compared_and_the_leader_is_proven() -> None:
