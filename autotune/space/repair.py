@@ -11,8 +11,8 @@ from autotune.space.dimension import Dimension
 from autotune.space.expression import Expression
 from autotune.space.rules import Rule, convert_to_base_units
 
-# A limit that the stack's own tiers rely on keeps room for this many times their demand, because other
-# clients may need it, too.
+# A limit of connections keeps room for this many times the demand of the stack's own tiers, because
+# other clients may need connections, too.
 SPARE_FACTOR = 2.0
 
 
@@ -51,8 +51,8 @@ def repair_settings(
     the next parameter is lowered. If all parameters are at their lowest values, parameters on the other
     side are raised. Parameters in ``kept_names`` are changed last, except for rules about memory.
 
-    If there are kept parameters, a rule about memory first lowers limits that exceed the demand on them,
-    such as `max_connections` of a database that few processes use. Raises InfeasibleRule.
+    If there are kept parameters, a rule about memory first lowers limits of connections that exceed the
+    demand. An example is `max_connections` of a database with few clients. Raises InfeasibleRule.
     """
     values_by_name = {**facts, **convert_to_base_units(requested_settings, dimensions.values())}
     repair_state = _RepairState(
@@ -154,17 +154,18 @@ class _RepairState:
         )
 
     def _find_spare_limit(self, side_names: Container[str]) -> tuple[Dimension, float] | None:
-        """Return a limit that exceeds the demand on it, and its lowest sufficient value.
+        """Return a limit of connections that exceeds the demand, and its lowest sufficient value.
 
-        Return ``None`` if there is no such limit, or if no parameter is kept. A limit is on the larger
-        side of another rule, such as `web.workers <= db.connections`.
+        Return ``None`` if there is no such limit, or if no parameter is kept.
         """
         if not self.kept_names:
             return None
         for name, dimension in self.dimensions.items():
             if name not in side_names or name in self.kept_names or dimension.choices:
                 continue
-            demands = [rule for rule in self.rules if name in _list_limits(rule)]
+            demands = [
+                rule for rule in self.rules if name == _find_connection_limit(rule, self.dimensions)
+            ]
             sufficient_value = self._find_sufficient_value(dimension, demands)
             if demands and sufficient_value < float(self.settings[name]):
                 return dimension, sufficient_value
@@ -233,12 +234,15 @@ def _bisect(
 
 def _order_sides(rule: Rule) -> tuple[Expression, Expression]:
     """Return the side of a rule that should be smaller, and the other side."""
-    left, right = rule.comparison.left, rule.comparison.right
-    return (left, right) if rule.symbol in ("<=", "<") else (right, left)
+    left_side, right_side = rule.comparison.left, rule.comparison.right
+    return (left_side, right_side) if rule.symbol in ("<=", "<") else (right_side, left_side)
 
 
-def _list_limits(rule: Rule) -> frozenset[str]:
-    """Return the names on the larger side of a rule, except for rules about memory and equations."""
-    if rule.is_size or rule.symbol == "==":
-        return frozenset()
-    return frozenset(_order_sides(rule)[1].names())
+def _find_connection_limit(rule: Rule, dimensions: Container[str]) -> str:
+    """Return the only parameter that limits the connections in a rule about connections, or an empty
+    string.
+    """
+    if not rule.limits_connections:
+        return ""
+    limits = [name for name in _order_sides(rule)[1].names() if name in dimensions]
+    return limits[0] if len(limits) == 1 else ""

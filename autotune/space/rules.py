@@ -83,6 +83,13 @@ class Rule:
     def symbol(self) -> str:
         return self.comparison.symbol
 
+    @property
+    def limits_connections(self) -> bool:
+        """True for a built-in rule about the connections to a tier, such as `web.workers *
+        count(web.hosts) <= db.connections`.
+        """
+        return self.is_built_in and self.text.endswith(".connections")
+
     def applies(self, settings: Settings) -> bool:
         """True if the services to which the rule applies run under these settings."""
         return conditions_hold(self.conditions, settings)
