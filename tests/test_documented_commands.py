@@ -34,6 +34,7 @@ NOT_RUN = {  # by what is in a command
     "--install-completion": "changes the shell's own files: tests/cli/test_completion.py",
     "cd role/ansible": "a directory of an export that needs hosts: tests/export/test_playbook_lab.py",
     "ansible-playbook ": "needs hosts: tests/export/test_playbook_lab.py",
+    "scripts/setup": "installs packages: tests/test_setup.py does so in a copy",
     "lab up": "boots hosts: tests/lab",
     "scripts.workloads": "boots hosts: tests/workloads",
     "lab down": "ends hosts: tests/lab",

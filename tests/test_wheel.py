@@ -64,6 +64,8 @@ def test_an_empty_directory_gets_a_target_that_can_be_read(installed: Path, tmp_
     assert done.returncode == 0, done.stderr
     written = tmp_path / "targets" / "local.yaml"
     assert written.read_text() == (ROOT / "targets" / "local.yaml").read_text()
+    assert autotune(installed, tmp_path, "init").returncode == 0
+    written.write_text("name: mine\n")
     again = autotune(installed, tmp_path, "init")
     assert again.returncode == 2
     assert "already exists" in again.stderr
