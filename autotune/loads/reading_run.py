@@ -179,8 +179,7 @@ class _LoadRun:
     ) -> LoadResult:
         """Run the processes for ``spec`` and the requests of ``sample``, and return the result.
 
-        All processes start together. The processes for ``spec`` and ``sample`` wait until
-        ``unchecked_ramp`` ends.
+        Processes start together. Those for ``spec`` and ``sample`` wait until ``unchecked_ramp`` ends.
         """
         host_start_times = (
             start_times.agree_start_times(self.transports) if len(self.transports) > 1 else {}
@@ -193,7 +192,18 @@ class _LoadRun:
             return LoadResult.build_unsent_result(spec.request_count, reason, LOW_RATE_ERROR)
         commands = [share.command for share in (*ramp_shares, *shares)]
         if sample:
-            commands.append(self._build_sample_command(sample.command, delay))
+            command = sample.command
+            commands.append(
+                LoadCommand(
+                    self.transports[0],
+                    start_times.delay_command(delay, command.argv),
+                    command.max_rate,
+                    start=delay,
+                    end=delay + command.span_seconds,
+                    timeout=delay + command.stop_seconds,
+                    input=command.input,
+                )
+            )
         self.on_start(delay + spec.seconds)
         outputs = run_together(commands, self.max_rate)
         counted_outputs = outputs[len(ramp_shares) :][: len(shares)]
@@ -206,18 +216,6 @@ class _LoadRun:
         if sample is None or result.limited:
             return result  # a limited result does not describe the server
         return result.reclassify(sample.find_wrong_answers(result, outputs[-1]))
-
-    def _build_sample_command(self, command: probes.ProbeCommand, delay: float) -> LoadCommand:
-        """Return the command that sends the requests of a sample after ``delay`` seconds."""
-        return LoadCommand(
-            self.transports[0],
-            start_times.delay_command(delay, command.argv),
-            command.max_rate,
-            start=delay,
-            end=delay + command.span_seconds,
-            timeout=delay + command.stop_seconds,
-            input=command.input,
-        )
 
     def _build_shares(
         self, spec: LoadSpec, host_start_times: Mapping[str, int], delay_seconds: float = 0.0
