@@ -102,7 +102,7 @@ def test_a_generator_sends_a_body(site: Site, generator: str) -> None:
     request = site.request("/post", method="POST", body=text, headers=(("X-Visit", generator),))
     result = take_reading(LOAD_GENERATORS[generator], request, PATIENT, HERE, max_rate=20_000.0)
     assert (result.errors, result.right_answers) == ({}, 60)
-    assert sum(f'/post "{generator}"' in line for line in site.asked()) >= 60
+    assert site.count_asked(f'/post "{generator}"', at_least=60) >= 60
 
 
 def test_a_list_of_requests_is_asked_for_by_weight(site: Site, generator: str) -> None:

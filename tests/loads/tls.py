@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -68,6 +69,17 @@ class Site:
 
     def asked(self) -> list[str]:
         return (self.directory / "access.log").read_text().splitlines()
+
+    def count_asked(self, part: str, at_least: int, seconds: float = 10.0) -> int:
+        """Return how many logged requests contain ``part``. nginx logs a request after its response, so
+        wait for ``at_least`` of them, for at most ``seconds``.
+        """
+        deadline = time.monotonic() + seconds
+        while (count := sum(part in line for line in self.asked())) < at_least:
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.05)
+        return count
 
 
 def each(generators: Iterable[str], *values: object) -> list[ParameterSet]:
