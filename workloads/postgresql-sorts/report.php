@@ -10,7 +10,7 @@ $report = $shop->prepare(<<<'END'
             SELECT customer, price, note,
                 row_number() OVER (PARTITION BY product ORDER BY price DESC, note) AS place
             FROM orders WHERE region = ?
-        ) AS ranked WHERE place = 1 ORDER BY price DESC, note LIMIT 100
+        ) AS ranked WHERE place = 1 ORDER BY price DESC, note LIMIT 40
     ) AS best WHERE customer NOT IN (SELECT customer FROM blocked)
     END);
 $report->execute([mt_rand(0, 39)]);
