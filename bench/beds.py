@@ -26,6 +26,7 @@ from autotune.study.ranking import decide_verdict, estimate_study_drift, list_be
 from autotune.study.record_codec import encode
 from autotune.study.schedule import (
     ConcludeStep,
+    EstimateCostsStep,
     MeasureStep,
     RankStep,
     ScheduleStep,
@@ -42,7 +43,7 @@ from autotune.study.verdict import Verdict
 from autotune.target.model import Budget
 from bench.claims import without_effect
 from bench.stacks import Stack, best, random_stack
-from bench.studies import SAID_SD, SECONDS
+from bench.studies import SAID_SD, SECONDS, costs_record
 
 TRIALS = 40
 # Several beds may try more configurations. The comparison is the time until they find an equally
@@ -149,6 +150,10 @@ class Simulation:
             surrogate = self.searcher.fit_surrogate(estimate_study_drift(self.state))
             record = select_next_block(self.state, surrogate, self.stack.space, step.trial_number)
             self._record("simplified", **encode(record))
+        elif isinstance(step, EstimateCostsStep):
+            surrogate = self.searcher.fit_surrogate(estimate_study_drift(self.state))
+            costs = costs_record(surrogate, self.stack.space, self.state, step.trial_number)
+            self.state = apply_record(self.state, costs)
         elif isinstance(step, SuggestStep):
             return self._asked()
         return None

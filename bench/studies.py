@@ -14,12 +14,14 @@ from typing import Any
 import numpy as np
 import optuna
 
-from autotune.optimize.gp.surrogate import CAPACITIES_KEY, CHANGES_KEY
+from autotune.optimize.gp.surrogate import CAPACITIES_KEY, CHANGES_KEY, SurrogateModel
 from autotune.optimize.searcher import Searcher
+from autotune.space.space import SearchSpace
 from autotune.study.ranking import decide_verdict, estimate_study_drift
 from autotune.study.record_codec import encode
 from autotune.study.schedule import (
     ConcludeStep,
+    EstimateCostsStep,
     MeasureStep,
     RankStep,
     SimplifyStep,
@@ -28,7 +30,7 @@ from autotune.study.schedule import (
 )
 from autotune.study.search_history import MODELLED_PHASES, record_outcome
 from autotune.study.simplification import select_next_block
-from autotune.study.study_loop import STOP_PROBABILITY
+from autotune.study.study_loop import STOP_PROBABILITY, predict_reversal_costs
 from autotune.study.study_state import Phase, State, Trial, apply_record
 from autotune.study.verdict import Verdict
 from autotune.target.model import Budget
@@ -87,6 +89,11 @@ def study(
             record = select_next_block(state, surrogate, stack.space, step.trial_number)
             state = apply_record(state, _record("simplified", **encode(record)))
             continue
+        if isinstance(step, EstimateCostsStep):
+            surrogate = searcher.fit_surrogate(estimate_study_drift(state))
+            costs = costs_record(surrogate, stack.space, state, step.trial_number)
+            state = apply_record(state, costs)
+            continue
         if isinstance(step, SuggestStep):
             asked = searcher.suggest(estimate_study_drift(state))
             probability = asked.improvement_probability
@@ -104,6 +111,18 @@ def study(
         state = _measured(state, step, stack.measure(step.settings, rng), exp(moved))
         if step.phase in MODELLED_PHASES:
             _tell(searcher, state.trials[-1], probes)
+
+
+def costs_record(
+    surrogate: SurrogateModel, space: SearchSpace, state: State, winner_number: int
+) -> dict[str, Any]:
+    """Return the record with the modelled costs of reverting the changes of a winner."""
+    costs = predict_reversal_costs(surrogate, space, state, winner_number)
+    return _record(
+        "reversal-costs",
+        trial=winner_number,
+        costs=[{"parameter": n, "loss": cost.loss, "sd": cost.sd} for n, cost in costs.items()],
+    )
 
 
 def _tell(searcher: Searcher, done: Trial, probes: Probes | None) -> None:
