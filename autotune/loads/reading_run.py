@@ -205,13 +205,12 @@ class _LoadRun:
                 )
             )
         self.on_start(delay + spec.seconds)
-        outputs = run_together(commands, self.max_rate)
-        counted_outputs = outputs[len(ramp_shares) :][: len(shares)]
-        for output in counted_outputs:
+        outputs = run_together(commands, self.max_rate)[len(ramp_shares) :]
+        for output in outputs[: len(shares)]:
             _check_started(output, self.load)
         result = sum_results(
             self.load.parse_checked(share.process, output.text, share.entry, share.spec)
-            for share, output in zip(shares, counted_outputs, strict=True)
+            for share, output in zip(shares, outputs, strict=False)  # the sample is the last output
         )
         if sample is None or result.limited:
             return result  # a limited result does not describe the server
