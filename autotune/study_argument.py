@@ -12,19 +12,23 @@ EVENTS_FILE = "events.jsonl"  # in each study: its journal
 MANIFEST_FILE = "manifest.json"  # in each export
 WORKERS_FILE = "workers.json"  # in a copy from a shared database: the workers that were running
 STORAGE_OPTION = " --storage URL"
-KEEP_OPTION = " --keep"  # for the session of a study whose proven winner stays on the hosts
+_KEEP_OPTION = " --keep"
 
 
-def format_study_argument(directory: Path, *, is_shared: bool = False) -> str:
+def format_study_argument(
+    directory: Path, *, is_shared: bool = False, keeps_winner: bool = False
+) -> str:
     """Return the study's name as a shell argument, with the options that commands need to find it.
 
     ``directory`` is relative or absolute, as the user gave it. With ``is_shared``, the command must use
     the shared database. A copy from that database was made for one command, so its directory is not
-    shown.
+    shown. With ``keeps_winner``, the command leaves a proven winner on the hosts.
     """
     needs_storage = is_shared or _is_database_copy(directory)
     storage_option = STORAGE_OPTION if needs_storage else ""
-    return f"{shlex.quote(directory.name)}{storage_option}{find_studies_option(directory)}"
+    keep_option = _KEEP_OPTION if keeps_winner else ""
+    study_name = shlex.quote(directory.name)
+    return f"{study_name}{storage_option}{find_studies_option(directory)}{keep_option}"
 
 
 def find_studies_option(directory: Path) -> str:

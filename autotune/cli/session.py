@@ -19,7 +19,7 @@ from autotune.cli.options import ProgressOptions
 from autotune.cli.output import print_study, print_sweep
 from autotune.errors import AutotuneError, TargetError, UsageError
 from autotune.exit_handling import print_mistake
-from autotune.study_argument import KEEP_OPTION, STUDIES_DIRECTORY, format_study_argument
+from autotune.study_argument import STUDIES_DIRECTORY, format_study_argument
 from autotune.terminal import echo, wrap_lines
 
 if TYPE_CHECKING:
@@ -276,8 +276,7 @@ def run_session(
     ``resume_arguments`` are the arguments of `autotune resume`; the default is the study, and `--keep`
     if ``keeps_winner`` is true.
     """
-    keep_option = KEEP_OPTION if keeps_winner else ""
-    arguments = resume_arguments or f"{format_study_argument(directory)}{keep_option}"
+    arguments = resume_arguments or format_study_argument(directory, keeps_winner=keeps_winner)
     try:
         with open_progress(environment, directory, options) as progress:
             run(environment, directory, progress)

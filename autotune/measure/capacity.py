@@ -247,9 +247,7 @@ class PeakSearch:
         return [
             reading
             for reading in self.readings
-            if reading.limited is not None
-            and not reading.is_rate_too_low
-            and self._is_generator_too_slow(reading.rate)
+            if reading.is_beyond_generator and self._is_generator_too_slow(reading.rate)
         ]
 
     def _is_generator_too_slow(self, rate: float) -> bool:
@@ -257,9 +255,7 @@ class PeakSearch:
         this rate or above outweighs one limited reading.
         """
         limited_count = sum(
-            reading.limited is not None
-            and not reading.is_rate_too_low
-            and reading.rate <= rate * _SAME_RATE_FACTOR
+            reading.is_beyond_generator and reading.rate <= rate * _SAME_RATE_FACTOR
             for reading in self.readings
         )
         complete_count = sum(

@@ -85,6 +85,11 @@ class Reading:
         return self.limited is None and self.disturbed is None
 
     @property
+    def is_beyond_generator(self) -> bool:
+        """True if the generator could not produce the load at this rate."""
+        return self.limited is not None and not self.is_rate_too_low
+
+    @property
     def is_rate_too_low(self) -> bool:
         """True if nothing was sent, because not even one visit fits into the reading at its rate."""
         return LOW_RATE_ERROR in self.errors

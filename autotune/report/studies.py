@@ -27,7 +27,6 @@ from autotune.study.reading_records import (
 )
 from autotune.study.study_state import State, decode_valid_record, replay_records
 from autotune.study_argument import (
-    KEEP_OPTION,
     WORKERS_FILE,
     find_studies_option,
     format_study_argument,
@@ -81,8 +80,11 @@ class Study:
         """Return the study's name with the options for `autotune resume`, which continues a shared study
         in its database.
         """
-        study_argument = format_study_argument(self.directory, is_shared=self.state.is_shared)
-        return f"{study_argument}{KEEP_OPTION}" if self.state.keeps_winner else study_argument
+        return format_study_argument(
+            self.directory,
+            is_shared=self.state.is_shared,
+            keeps_winner=self.state.keeps_winner,
+        )
 
     @property
     def target_path(self) -> Path:

@@ -160,16 +160,22 @@ class _RepairState:
         """
         if not self.kept_names:
             return None
-        for name, dimension in self.dimensions.items():
+        for name, demands in self._group_demands().items():
+            dimension = self.dimensions[name]
             if name not in side_names or name in self.kept_names or dimension.choices:
                 continue
-            demands = [
-                rule for rule in self.rules if name == _find_connection_limit(rule, self.dimensions)
-            ]
             sufficient_value = self._find_sufficient_value(dimension, demands)
-            if demands and sufficient_value < float(self.settings[name]):
+            if sufficient_value < float(self.settings[name]):
                 return dimension, sufficient_value
         return None
+
+    def _group_demands(self) -> dict[str, list[Rule]]:
+        """Return the rules about connections by the parameter that limits the connections."""
+        demands_by_limit: dict[str, list[Rule]] = {}
+        for rule in self.rules:
+            if limit_name := _find_connection_limit(rule, self.dimensions):
+                demands_by_limit.setdefault(limit_name, []).append(rule)
+        return demands_by_limit
 
     def _find_sufficient_value(self, dimension: Dimension, demands: Sequence[Rule]) -> float:
         """Return the lowest value of a limit that leaves room for ``SPARE_FACTOR`` times the demand, or

@@ -57,7 +57,7 @@ from autotune.study.study_state import (
 )
 from autotune.study.verdict import Verdict
 from autotune.study.winner_changes import MinimalChanges, Simplification
-from autotune.study_argument import KEEP_OPTION, format_study_argument
+from autotune.study_argument import format_study_argument
 from autotune.target.overrides import Override
 from autotune.target.read_target import TARGET_FILE_NAME
 
@@ -90,8 +90,9 @@ class StudyStore:
     @property
     def resume_argument(self) -> str:
         """Return the study for `autotune resume` in a hint."""
-        study_argument = format_study_argument(self.directory, is_shared=self.is_shared)
-        return f"{study_argument}{KEEP_OPTION}" if self.state.keeps_winner else study_argument
+        return format_study_argument(
+            self.directory, is_shared=self.is_shared, keeps_winner=self.state.keeps_winner
+        )
 
     def close(self) -> None:
         self._events.close()

@@ -17,7 +17,7 @@ from autotune.monitor.counters import CounterReader, ServerCounters, parse_count
 from autotune.services.apache.diagnosis import count_workers
 from autotune.services.apache.service import STATUS_HOST
 from autotune.services.apache_mod_php.service import ApacheModPhp
-from autotune.services.base import Endpoint, Placement, Role
+from autotune.services.base import Endpoint, Placement, Service
 from autotune.services.memcached.service import Memcached
 from autotune.services.redis.service import Redis
 from autotune.services.registry import SHIPPED
@@ -38,20 +38,24 @@ def _in_no_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counters, "TIMEOUT_SECONDS", 60.0)
 
 
-def cache_at(port: int) -> ServiceInstance:
+def instance_at(service: Service, tier: str, port: int, **programs: str) -> ServiceInstance:
     site = Placement(
-        tier="cache", host="mc1", role=Role.CACHE, directory="/nowhere",
-        listen=Endpoint("127.0.0.1", port),
+        tier=tier, host=f"{tier}1", role=service.role, directory="/nowhere",
+        listen=Endpoint("127.0.0.1", port), programs=programs,
     )  # fmt: skip
-    return ServiceInstance(Memcached(), site)
+    return ServiceInstance(service, site)
+
+
+def cache_at(port: int) -> ServiceInstance:
+    return instance_at(Memcached(), "cache", port)
 
 
 def store_at(port: int) -> ServiceInstance:
-    site = Placement(
-        tier="store", host="redis1", role=Role.STORE, directory="/nowhere",
-        listen=Endpoint("127.0.0.1", port), programs={"redis-cli": "/usr/bin/redis-cli"},
-    )  # fmt: skip
-    return ServiceInstance(Redis(), site)
+    return instance_at(Redis(), "store", port, **{"redis-cli": "/usr/bin/redis-cli"})
+
+
+def web_at(port: int) -> ServiceInstance:
+    return instance_at(ApacheModPhp(), "web", port, curl="/bin/false")
 
 
 @pytest.mark.parametrize(
@@ -178,14 +182,6 @@ def test_nobody_there() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     assert CounterReader(cache_at(port), None).read(by_command=True) is None
-
-
-def web_at(port: int) -> ServiceInstance:
-    site = Placement(
-        tier="web", host="web1", role=Role.WEB, directory="/nowhere",
-        listen=Endpoint("127.0.0.1", port), programs={"curl": "/bin/false"},
-    )  # fmt: skip
-    return ServiceInstance(ApacheModPhp(), site)
 
 
 STATUS = "BusyWorkers: 5\nIdleWorkers: 2\nScoreboard: WWKR_K_...\n"

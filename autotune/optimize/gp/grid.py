@@ -208,6 +208,12 @@ class ParameterGrid:
             points[~active_levels[points[:, parent]], child] = self.baseline[child]
         return points
 
+    def build_keys(self, points: GridPoints) -> frozenset[bytes]:
+        """Return a key for each configuration in ``points``, as ``tobytes`` builds it from a point
+        without inactive parameters.
+        """
+        return frozenset(point.tobytes() for point in self.reset_inactive(points))
+
 
 def find_distinct_indices(points: GridPoints) -> npt.NDArray[np.intp]:
     """Return the indices of the points that differ from all earlier points.

@@ -375,7 +375,7 @@ def suggest_long_step(
     observations = observations.merge_repeats()
     leader = int(observations.log_peaks.argmax())
     history = read_history(observations, leader)
-    tried_keys = {point.tobytes() for point in grid.reset_inactive(observations.tried_points)}
+    tried_keys = grid.build_keys(observations.tried_points)
     for points in _list_long_steps(grid, observations, leader, history):
         if len(points):
             projected_points = grid.reset_inactive(project_points(points, history.start))

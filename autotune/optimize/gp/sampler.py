@@ -133,8 +133,7 @@ class GpSampler(SpaceSampler):
         levels = np.meshgrid(*map(np.arange, grid.level_counts), indexing="ij")
         all_points = np.stack(levels, axis=-1).reshape(-1, len(grid.axes))
         points = grid.reset_inactive(self._repair_points(all_points))
-        tried_points = grid.reset_inactive(observations.tried_points)
-        tried_keys = {point.tobytes() for point in tried_points}
+        tried_keys = grid.build_keys(observations.tried_points)
         is_new = [point.tobytes() not in tried_keys for point in points]
         return np.asarray(points[np.array(is_new, bool)])
 

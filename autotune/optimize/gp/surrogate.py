@@ -177,18 +177,14 @@ class TrialObservations:
 
         An upper bound counts only if the configuration was not measured in full.
         """
-        configurations = self._number_configurations()
+        _, configurations = np.unique(self.points, axis=0, return_inverse=True)
+        configurations = configurations.ravel()
         weights = 1.0 / (self.sds**2 + MEASUREMENT_LOG_SD**2)
         weights = np.where(self.pruned, PRUNED_WEIGHT * weights, weights)
         means = np.bincount(configurations, weights * self.log_peaks) / np.bincount(
             configurations, weights
         )
         return np.asarray(means[configurations])
-
-    def _number_configurations(self) -> npt.NDArray[np.intp]:
-        """Return a number for each row. Rows with equal points have equal numbers."""
-        _, configurations = np.unique(self.points, axis=0, return_inverse=True)
-        return np.asarray(configurations.ravel())
 
     def _select_newest_changes(self, merged: TrialObservations) -> tuple[tuple[str, ...], ...]:
         """Return the newest changes that were recommended for each row of ``merged``. A short
@@ -389,8 +385,7 @@ class SurrogateModel:
 
     @cached_property
     def _tried_keys(self) -> frozenset[bytes]:
-        tried_points = self.grid.reset_inactive(self.observations.tried_points)
-        return frozenset(point.tobytes() for point in tried_points)
+        return self.grid.build_keys(self.observations.tried_points)
 
     def was_tried(self, point: GridPoints) -> bool:
         """True if a configuration was measured, failed, or is being measured. Parameters without effect
