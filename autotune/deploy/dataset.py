@@ -10,12 +10,13 @@ twice. A restarted cache is filled with the pairs that it would contain after a 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+from autotune.deploy.ketama import build_ring
 from autotune.deploy.stack import ServiceInstance
 from autotune.errors import AutotuneError
-from autotune.services.base import Argv
+from autotune.services.base import Argv, Endpoint
 from autotune.target.model import Data
 from autotune.transports.base import Transport
 
@@ -92,6 +93,17 @@ def read_pairs_for_caches(
             instance.placement.tier, transport, loader.busy_text, argv
         ).split("\n")
     return dict(zip(keys, values, strict=False))
+
+
+def split_pairs(
+    pairs: Mapping[str, str], caches: Sequence[Endpoint]
+) -> dict[Endpoint, dict[str, str]]:
+    """Return the pairs that the reference site stores in each cache, in the order of ``pairs``."""
+    ring = build_ring(caches)
+    pairs_by_cache = {cache: dict[str, str]() for cache in caches}
+    for key, value in pairs.items():
+        pairs_by_cache[caches[ring.find_server(key)]][key] = value
+    return pairs_by_cache
 
 
 def prefill_cache(

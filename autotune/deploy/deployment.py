@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -491,23 +491,29 @@ class Deployment(Fleet):
             if instance.placement.role is Role.STORE and instance.placement.adopted is None:
                 transport = self.hosts[instance.placement.host].transport
                 dataset.load_dataset(instance, self.target.data, transport, self._progress)
-        caches = [
-            instance for instance in started_instances if instance.placement.role is Role.CACHE
-        ]
-        stores = [
-            instance for instance in desired.instances if instance.placement.role is Role.STORE
-        ]
-        if not caches or not stores or self.probe.right.body is None:
+        return self._fill_caches(started_instances, desired)
+
+    def _fill_caches(self, started: Sequence[ServiceInstance], desired: DesiredState) -> bool:
+        """Fill the caches in ``started`` from a store. Return true if all of them were filled."""
+        empty_caches = [each for each in started if each.placement.role is Role.CACHE]
+        stores = [each for each in desired.instances if each.placement.role is Role.STORE]
+        if not empty_caches or not stores or self.probe.right.body is None:
             return False
         store = stores[0]
         self._cached_pairs = self._cached_pairs or dataset.read_pairs_for_caches(
             store, self.target.data, self.hosts[store.placement.host].transport
         )
+        addresses = [
+            each.placement.listen for each in desired.instances if each.placement.role is Role.CACHE
+        ]
+        pairs_by_address = dataset.split_pairs(self._cached_pairs, addresses)
         filled_caches = [
             dataset.prefill_cache(
-                cache, self._cached_pairs, self.hosts[cache.placement.host].transport
+                cache,
+                pairs_by_address[cache.placement.listen],
+                self.hosts[cache.placement.host].transport,
             )
-            for cache in caches
+            for cache in empty_caches
         ]
         return all(filled_caches)
 

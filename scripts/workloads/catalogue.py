@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,6 +80,16 @@ class Workload:
     def target(self) -> Path:
         """Return the path of the workload's target file."""
         return WORKLOADS_DIRECTORY / self.name / "target.yaml"
+
+    def compute_digest(self) -> str:
+        """Return a digest of the workload's files. A change of a site or recipe changes the digest."""
+        scripts = [host.script for host in self.hosts.values() if host.script]
+        copied_files = [file for host in self.hosts.values() for file in host.files.values()]
+        own_files = [self.target, self.target.with_name("workload.yaml")]
+        digest = hashlib.sha256()
+        for file in sorted({*own_files, *scripts, *copied_files}):
+            digest.update(hashlib.sha256(file.read_bytes()).digest())
+        return digest.hexdigest()
 
 
 def list_names() -> tuple[str, ...]:

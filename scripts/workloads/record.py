@@ -89,15 +89,16 @@ def _read_unfinished(recording: Recording) -> Record:
         "schema": SCHEMA_VERSION,
         "workload": recording.workload.name,
         "minutes": recording.minutes,
+        "files": recording.workload.compute_digest(),
         "date": datetime.now(UTC).date().isoformat(),
         "versions": collect_versions(),
     }
     if not recording.file.exists():
         return begun
     record: Record = json.loads(recording.file.read_text(encoding="utf-8"))
-    if any(record[key] != begun[key] for key in ("schema", "workload", "minutes")):
+    if any(record.get(key) != begun[key] for key in ("schema", "workload", "minutes", "files")):
         raise AutotuneError(
-            f"{recording.file} is part of another recording",
+            f"{recording.file} is part of another recording, or the workload's files changed",
             hint="remove its directory, or choose another one with --studies",
         )
     return record

@@ -117,6 +117,20 @@ def test_a_cache_gets_the_values_of_its_store(tmp_path: Path) -> None:
     assert len((tmp_path / "file_cache" / "keys").read_text().splitlines()) == len(pairs)
 
 
+def test_each_cache_gets_only_the_pairs_that_the_site_stores_in_it() -> None:
+    caches = [Endpoint("198.18.40.14", 11211), Endpoint("198.18.40.15", 11211)]
+    pairs = {f"k{rank:010d}": str(rank) for rank in range(KEYS)}
+    pairs_by_cache = dataset.split_pairs(pairs, caches)
+    assert list(pairs_by_cache) == caches
+    parts = list(pairs_by_cache.values())
+    assert parts[0].keys().isdisjoint(parts[1])
+    assert {**parts[0], **parts[1]} == pairs
+    for part in parts:
+        assert 0.3 * KEYS < len(part) < 0.7 * KEYS
+        assert list(part) == sorted(part)  # the order of the pairs is kept
+    assert dataset.split_pairs(pairs, caches[:1]) == {caches[0]: pairs}
+
+
 def test_the_most_popular_keys_come_last() -> None:
     keys = dataset.list_cached_keys(Data(pairs=100_000))
     assert len(keys) == len(set(keys)) > 50_000

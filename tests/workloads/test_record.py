@@ -66,8 +66,21 @@ def test_all_stages_are_recorded_once_and_shown(recording: Recording) -> None:
     assert page._format_row(recording.workload, stored)[1] == f"{baseline['capacity']:.0f}"
 
 
-def test_another_recording_is_not_continued(recording: Recording) -> None:
+@pytest.mark.parametrize("changes", [{"minutes": 20}, {"files": "digest of an earlier recipe"}, {}])
+def test_another_recording_is_not_continued(
+    recording: Recording, changes: dict[str, object]
+) -> None:
     recording.directory.mkdir()
-    recording.file.write_text(json.dumps({"schema": 1, "workload": "modelled", "minutes": 20}))
+    record = {"schema": 1, "workload": "modelled", "minutes": 8, **changes}
+    recording.file.write_text(json.dumps(record))
     with pytest.raises(AutotuneError, match="part of another recording"):
         record_workload(recording)
+
+
+@pytest.mark.parametrize("name", ["target.yaml", "workload.yaml"])
+def test_a_changed_file_changes_the_digest(recording: Recording, name: str) -> None:
+    earlier_digest = recording.workload.compute_digest()
+    assert recording.workload.compute_digest() == earlier_digest
+    file = recording.workload.target.with_name(name)
+    file.write_text(file.read_text() + "# changed\n")
+    assert recording.workload.compute_digest() != earlier_digest
