@@ -59,20 +59,24 @@ def _shown(sweep: Sweep) -> str:
     shown = "The table shows mean response times in ms. Values in italics miss the SLO"
     if sweep["repeat"] == 1:
         return f"{shown}. Each point was measured once:"
-    if sweep["repeat"] > 2:
-        return f"{shown}. Each is the mean of {sweep['repeat']} measurements:"
-    differences = [_difference(point["response"]) for point in sweep["points"] if point["response"]]
-    typical = f"{100 * median(differences):.0f} %"
-    return f"{shown}. The median difference between two measurements of a point is {typical}:"
+    intervals = " with 90 % intervals" if sweep["repeat"] > 2 else ""
+    responses = [point["response"] for point in sweep["points"] if point["response"]]
+    deviations = [_deviation(response) for response in responses if response["count"] > 1]
+    typical = f"{100 * median(deviations):.0f} %"
+    return (
+        f"{shown}. Each is the mean of {sweep['repeat']} measurements{intervals}, whose standard "
+        f"deviation has a median of {typical}:"
+    )
 
 
-def _difference(response: Point) -> float:
-    """Return the relative difference of two readings, computed from the interval of their mean.
+def _deviation(response: Point) -> float:
+    """Return the relative standard deviation of a point's measurements.
 
-    With two readings, half the width of the interval is Student's quantile times half their
-    difference.
+    It is computed from the 90 % interval of their mean, by Student's t distribution.
     """
-    return (response["high"] - response["low"]) / response["value"] / stdtrit(1, 0.95)
+    count = response["count"]
+    half_width = (response["high"] - response["low"]) / 2
+    return half_width * count**0.5 / stdtrit(count - 1, 0.95) / response["value"]
 
 
 def _table(sweep: Sweep) -> Iterator[str]:
@@ -111,6 +115,8 @@ def _cell(point: Point) -> str:
     if response is None:
         return "–"
     value = f"{1000 * response['value']:.3g}"
+    if response["count"] > 2:
+        value += f" ± {500 * (response['high'] - response['low']):.2g}"
     return value if point["met"] else f"*{value}*"
 
 
