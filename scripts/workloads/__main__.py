@@ -47,6 +47,7 @@ def _run_workload(options: argparse.Namespace) -> None:
             record = record_workload(recording)
         text = json.dumps(record, indent=1) + "\n"
         durable_files.write_file(options.results / f"{workload.name}.json", text.encode())
+        recording.file.unlink()  # the next recording measures everything again
 
 
 def _parse_options(words: list[str]) -> argparse.Namespace:
