@@ -122,7 +122,7 @@ def prepare_unfinished(directory: Path, beds: str | None = None) -> Environment:
     if state.verdict is not None:
         raise AutotuneError(
             f"study {directory.name} is finished",
-            hint=f"autotune report {study_argument}",
+            hint=f"`autotune report {study_argument}` shows its results",
         )
     ownership.check_own_study(directory, ownership.NEW_STUDY_HINT)
     return prepare_existing(directory, beds)
