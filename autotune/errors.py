@@ -40,8 +40,8 @@ EXIT_CODES = (
     ExitCode(
         OPERATIONAL_EXIT_CODE,
         "error",
-        "The message describes the failure, and the hint suggests a fix. Hosts are restored before"
-        " autotune exits.",
+        "The message describes the failure, and the hint suggests a fix. autotune restores the hosts"
+        " before it exits; the message names hosts that are not restored.",
     ),
     ExitCode(
         USAGE_EXIT_CODE,
@@ -57,7 +57,9 @@ EXIT_CODES = (
         "Only with `--exit-code`, for `run`, `resume`, `worker` and `measure`.",
     ),
     ExitCode(
-        LOCKED_EXIT_CODE, "locked", "Another tuner uses the study or a host. The message names it."
+        LOCKED_EXIT_CODE,
+        "locked",
+        "Another autotune process uses the study or a host. The message names it.",
     ),
     ExitCode(
         CHANGES_PRESENT_EXIT_CODE,

@@ -22,7 +22,7 @@ _SECTIONS = {key: section for section, keys in _TARGET_KEYS.items() for key in k
 _READING_COMMANDS = frozenset({"check", "plan", "params", "status", "report", "diff", "schema"})
 _PREVIEW_HINTS = {
     "apply": "without --yes, `autotune apply` shows the changes and asks",
-    "restore": "`autotune restore` has no preview; it keeps and lists files that others have changed",
+    "restore": "`autotune restore` has no preview; it copies and lists files that others have changed",
     **dict.fromkeys(LOAD_COMMANDS, "`autotune plan TARGET` shows what a run would do"),
 }
 _SHORT_FORMS = {

@@ -204,7 +204,8 @@ def _check_export_argument(export: Path, target: Path, studies: Path) -> None:
     if is_export(target):
         words = shlex.join(["autotune", "apply", str(target), str(export)])
         raise UsageError(
-            f"{target} is an export, not a target: the arguments are swapped", hint=f"`{words}`"
+            f"{target} is an export, not a target: the arguments are swapped",
+            hint=f"write the export before the target: `{words}`",
         )
     if is_study(export, studies):
         study = shlex.quote(str(export))

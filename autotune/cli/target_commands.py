@@ -184,7 +184,11 @@ def plan(
     set_: SetOption = None,
     json_: JsonOption = False,
     exit_code: Annotated[
-        bool, typer.Option("--exit-code", help="Exit with status 6 if a run would change anything.")
+        bool,
+        typer.Option(
+            "--exit-code",
+            help="Exit with status 6 if the recommended settings would change a host.",
+        ),
     ] = False,
 ) -> None:
     """Show the changes and the load of a run, without starting it."""

@@ -329,7 +329,7 @@ def _build_file_states(
                     f"{writers_by_path[path]} and {instance.name} both need {path} on "
                     f"{instance.placement.host}",
                     hint="give each tier separate hosts, or use "
-                    f"`runtime: {runtimes.format_runtime_names(installed=False)}`",
+                    f"{runtimes.format_runtime_names(installed=False)}",
                 )
             is_absent = files[service_path].optional and not content
             states_by_path[path] = (

@@ -599,7 +599,8 @@ class ManagedHost:
         if not command_results[0].ok:
             raise LockedError(
                 f"{self.name}: {command_results[0].error_text}",
-                hint="another tuner took over this host",
+                hint="another autotune process took over this host: wait until that process has stopped, "
+                "then repeat the command",
             )
         for command, command_result in zip(commands, command_results[1:], strict=False):
             if (

@@ -214,14 +214,14 @@ class HostLock:
                 hint="keep one of the entries, and use it in all tiers that run on that machine",
             )
         return LockedError(
-            f"{self._transport.name} is being tuned by {holder or 'another tuner'}"
+            f"{self._transport.name} is being tuned by {holder or 'another autotune process'}"
             + (f" (study {holder.study})" if holder else ": the record of its lock cannot be read"),
             hint="wait until that run has finished; autotune takes over the lock if the process of that "
             "run no longer exists"
             + (
                 ""
                 if holder
-                else f". If no tuner is running, `rm {STATE_DIRECTORY}/lock` there removes the lock"
+                else f". If no such process exists, `rm {STATE_DIRECTORY}/lock` there removes the lock"
             ),
         )
 

@@ -67,7 +67,7 @@ renew() {
 fence() {
     if [ "$(cat "$home/lock" 2>/dev/null)" != "$1" ]; then
         [ -z "$mutex" ] || vacate
-        echo 'this tuner no longer holds its lock'
+        echo 'this process no longer holds its lock'
         return 3
     fi
     renew 2>/dev/null || : # a full disk must not prevent a restore

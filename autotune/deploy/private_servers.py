@@ -157,7 +157,7 @@ def _check_local_address(file: TargetFile, host: str, address: str) -> None:
     raise AutotuneError(
         f"{file.path}:{line}:{column}: this machine has no address {address}",
         hint="use 127.0.0.1, or an address that `ip address` shows; services on other machines "
-        f"need `transport: ssh` and `runtime: {format_runtime_names(installed=True)}`",
+        f"need `transport: ssh` and {format_runtime_names(installed=True)}",
     )
 
 

@@ -19,7 +19,7 @@ from autotune.target.yaml_document import Location
 
 LONG_LIMIT_SECONDS = 10.0
 MIN_TRIAL_SECONDS = 10.0  # a trial consists of several readings of 3 to 10 s
-MIN_TRIALS = 5  # the baseline and the confirmation take several of them
+MIN_TRIALS = 5  # the baseline and the presets take several of them
 MAX_PLAUSIBLE_QUANTILE = 0.9995  # a reading contains too few requests for a higher percentile
 PEAK_SHARE = 0.9
 MB, GB = 2**20, 2**30
@@ -150,7 +150,7 @@ def _find_unusual_budget(target: Target) -> Iterator[TargetMistake]:
     budget = target.budget
     if "trials" in budget.model_fields_set and budget.trials < MIN_TRIALS:
         message = f"`trials: {budget.trials}` leaves hardly any trial for the search"
-        hint = "the baseline and the confirmation need trials too: write `trials: 40`"
+        hint = "the baseline and the presets need trials too: write `trials: 40`"
         yield TargetMistake(("budget", "trials"), message, hint)
     if target.command is not None or "time" not in budget.model_fields_set:
         return

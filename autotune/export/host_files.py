@@ -161,7 +161,7 @@ def _check_runtimes(study: Study) -> None:
         runtime_names = runtimes.format_runtime_names(installed=True)
         raise AutotuneError(
             f"study {study.name!r} ran private processes: there are no hosts to configure",
-            hint=f"use --format files, yaml or json, or a target with `runtime: {runtime_names}`",
+            hint=f"use --format files, yaml or json, or a target with {runtime_names}",
         )
     if any(tier.isolated for tier in tiers):
         raise AutotuneError(

@@ -132,7 +132,7 @@ def find_minimal_trial(study: Study) -> str:
     if minimal is None or minimal.trial is None:
         raise AutotuneError(
             f"study {study.name!r} did not measure which changes cause its gain",
-            hint=f"autotune explain {study.argument} --measure",
+            hint=f"run `autotune explain {study.argument} --measure`, then repeat the export",
         )
     return str(minimal.trial)
 

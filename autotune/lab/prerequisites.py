@@ -84,7 +84,7 @@ def require_directory(directory: Path) -> None:
         raise AutotuneError(
             f"{directory}: the path of a lab cannot contain a comma, colon, backslash, space, quote or"
             " percent sign",
-            hint="these characters are special in mount options and SSH configurations",
+            hint="choose a directory without these characters, such as /var/lib/autotune/labs/mine",
         )
 
 
@@ -100,7 +100,7 @@ def require_inotify(host_count: int, proc_directory: Path = PROC_DIRECTORY) -> N
         raise AutotuneError(
             f"{used_count} of {instance_limit} inotify instances are in use. {host_count} hosts need up"
             f" to {host_count * INOTIFY_PER_HOST} more and would not boot",
-            hint=f"run sysctl fs.inotify.max_user_instances={8 * instance_limit}",
+            hint=f"run `sysctl -w fs.inotify.max_user_instances={8 * instance_limit}` as root",
         )
 
 

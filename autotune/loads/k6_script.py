@@ -160,7 +160,8 @@ class K6ScriptGenerator(K6Generator):
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise LoadError(
                 f"cannot run {self.script}: {read_first_line(output)}",
-                hint="autotune starts the script a few times slowly, to count the requests of a run",
+                hint=f"`k6 run {self.script}` must work on the load host; autotune runs the script a few "
+                "times slowly, to count its requests",
             ) from error
         if has_uncounted_requests(summary) or has_late_requests(summary):
             reason = UNCOUNTED_REQUESTS if has_uncounted_requests(summary) else LATE_REQUESTS

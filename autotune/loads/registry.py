@@ -62,7 +62,7 @@ def find_generator(target_file: TargetFile) -> LoadGenerator:
     ):
         reason = f"{load.name} cannot send {target_file.target.load.method}"
         raise target_file.document.build_error(
-            ["load", "method"], reason, hint="load: {generator: oha}"
+            ["load", "method"], reason, hint="write `load: {generator: oha}`"
         )
     if script := target_file.target.load.script:
         with _locate_errors(target_file, "script", script):
@@ -105,7 +105,7 @@ def _check_sessions(target_file: TargetFile, load_key: str) -> None:
     if target_file.target.load.uses_tls:
         reason = "httperf cannot read long responses over TLS in sessions"
         raise target_file.document.build_error(
-            ["load", load_key], reason, hint="load: {generator: k6, requests: FILE}"
+            ["load", load_key], reason, hint="write `load: {generator: k6, requests: FILE}`"
         )
 
 

@@ -278,7 +278,7 @@ def _format_step(step: LoadStep, verdict_mark: str) -> str:
     if step.pooled_reading.example:
         remarks.append(step.pooled_reading.example)
     if step.invalid_reason:
-        remarks = [f"invalid sample: {step.invalid_reason}"]
+        remarks = [f"invalid reading: {step.invalid_reason}"]
     line = f"{rate_text:>9}{goodput:>11}{percentile_columns}  {violations:.2f} % {verdict_mark}"
     return "  ".join([line, *remarks])
 

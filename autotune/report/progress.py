@@ -319,7 +319,7 @@ def format_reading_line(reading: Reading, purpose: str, slo: Slo) -> str:
     """Return a line for one reading: rate, latency, share of late or failed requests, errors."""
     rate = f"{fmt.format_rate(reading.rate):>6}/s"
     if (invalid_reason := reading.limited or reading.disturbed) is not None:
-        return f"{rate}  invalid sample: {invalid_reason}"
+        return f"{rate}  invalid reading: {invalid_reason}"
     latency = fmt.format_latency(reading.percentile(slo.quantile))
     percent = 100 * reading.violation_fraction  # two significant digits: 0.33, 4.2, 100
     violation_text = f"{percent:.0f}" if percent >= 9.95 else f"{percent:.2g}"

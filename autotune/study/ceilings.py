@@ -96,7 +96,8 @@ def build_ceiling_request(
     ]
     if not caches:
         raise UsageError(
-            f"--tier {cache_tier}: no tier of this target uses {CACHE_PROTOCOL}", hint="omit --tier"
+            f"--tier {cache_tier}: no tier of this target uses {CACHE_PROTOCOL}",
+            hint="omit --tier to measure the whole stack",
         )
     if cache_tier not in caches:
         problem = (

@@ -111,7 +111,7 @@ def prepare_joining_beds(
     if replay_records(records).verdict is not None:
         raise AutotuneError(
             f"study {study.name} is finished",
-            hint=f"autotune report {shlex.quote(study.name)} --storage URL",
+            hint=f"`autotune report {shlex.quote(study.name)} --storage URL` shows its results",
         )
     if study.first_record["autotune"] != __version__:
         raise AutotuneError(

@@ -279,7 +279,7 @@ def _measure_alternately(
             )
         if not peak.is_feasible:
             raise AutotuneError(
-                f"{side_label}: the objective is not met at any rate tried",
+                f"{side_label}: the SLO is not met at any rate tried",
                 hint="loosen `slo:` in the target, or compare other configurations",
             )
         trials_by_side[is_configuration].append(trial)

@@ -48,7 +48,8 @@ def rebuild_environment(
     if not trials:
         raise AutotuneError(
             "the study has no trials yet",
-            hint=f"`autotune status {format_study_argument(directory)}` shows it",
+            hint=f"`autotune status {format_study_argument(directory)}` shows its state; repeat this "
+            "command after the first trial",
         )
     study_start = decode_valid_record(StudyStart, records[0])
     target_file, settings = read_recorded_target(directory), trials[0].settings

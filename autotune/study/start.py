@@ -112,17 +112,19 @@ def prepare_unfinished(directory: Path, beds: str | None = None) -> Environment:
     state, study_argument = load_state(directory), format_study_argument(directory)
     if state.purpose:
         command_by_purpose = {
-            APPLY_PURPOSE: f"autotune restore {study_argument}",
-            MEASURE_PURPOSE: "autotune measure TARGET",
+            APPLY_PURPOSE: f"`autotune restore {study_argument}` undoes it",
+            MEASURE_PURPOSE: "`autotune measure TARGET` measures again",
         }
         raise AutotuneError(
             f"{directory.name} cannot be resumed: it only {state.purpose} a configuration",
-            hint=command_by_purpose.get(state.purpose, f"autotune report {study_argument}"),
+            hint=command_by_purpose.get(
+                state.purpose, f"`autotune report {study_argument}` shows it"
+            ),
         )
     if state.verdict is not None:
         raise AutotuneError(
             f"study {directory.name} is finished",
-            hint=f"autotune report {study_argument}",
+            hint=f"`autotune report {study_argument}` shows its results",
         )
     ownership.check_own_study(directory, ownership.NEW_STUDY_HINT)
     return prepare_existing(directory, beds)

@@ -432,7 +432,7 @@ class StudyDatabase:
         except RuntimeError as error:
             raise AutotuneError(
                 f"another version of Optuna created the tables of storage {self.display_url}: {error}",
-                hint=f"optuna storage upgrade --storage {self.display_url}",
+                hint=f"run `optuna storage upgrade --storage {self.display_url}`",
             ) from error
 
     def _open_optuna_storage(

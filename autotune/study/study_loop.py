@@ -423,7 +423,7 @@ def _request_suggestion(
 def _record_ranking(context: TrialContext, searcher: Searcher) -> None:
     drift = estimate_study_drift(context.store.state)
     if drift.is_significant:
-        context.progress.note(f"drift: {drift}. Peaks are corrected to the current level.")
+        context.progress.note(f"drift: {drift}. Capacities are corrected to the current level.")
     context.store.record_posterior(searcher.compute_posterior_peaks(drift))
     context.store.record_model(searcher.build_model_view(drift))
 

@@ -80,7 +80,7 @@ class StudyStore:
             study_argument = format_study_argument(directory, is_shared=True)
             raise AutotuneError(
                 f"study {directory.name} is a copy; the original is in a shared database",
-                hint=f"autotune resume {study_argument} --beds …",
+                hint=f"`autotune resume {study_argument} --beds …` continues the original",
             )
         self._events = journal.Journal(directory / EVENTS_FILE)
         self._readings = journal.Journal(directory / READINGS_FILE)

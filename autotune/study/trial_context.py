@@ -152,7 +152,7 @@ def check_can_keep(
         reason = "a benchmark command has no hosts"
     else:
         runtime_names = runtimes.format_runtime_names(installed=True)
-        reason = f"private servers stop with the study; only `runtime: {runtime_names}` stays"
+        reason = f"private servers stop with the study; only the services of {runtime_names} stay"
     raise UsageError(f"{refusal}: {reason}", hint=fix)
 
 

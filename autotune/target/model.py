@@ -367,7 +367,7 @@ class Budget(TargetModel):
     """Limits of a study."""
 
     trials: Annotated[WholeNumber, Field(ge=3, le=10_000)] = 40
-    """Number of configurations to measure, including baseline and confirmation."""
+    """Number of configurations to measure before the finals, including baseline and presets."""
     time: Annotated[Seconds, min_duration_validator("30s", " (the baseline alone takes that)")] = (
         2700.0
     )
@@ -378,7 +378,7 @@ class Search(TargetModel):
     """Settings of the search."""
 
     sampler: Text = "auto"
-    """Sampler. `auto` chooses one by the number of parameters and the budget."""
+    """Sampler. `auto` is `gp` for up to 300 trials, and `tpe` for more trials."""
     seed: Annotated[WholeNumber, Field(ge=0, lt=2**32)] = 1
     """Seed of the random numbers for suggestions."""
 

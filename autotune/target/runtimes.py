@@ -35,4 +35,5 @@ else:
 
 def format_runtime_names(*, installed: bool) -> str:
     """Return the installed or private runtimes as written in targets, for messages."""
-    return " or ".join(name for name, traits in RUNTIMES.items() if traits.installed == installed)
+    names = (name for name, traits in RUNTIMES.items() if traits.installed == installed)
+    return " or ".join(f"`runtime: {name}`" for name in names)

@@ -129,7 +129,7 @@ def reject_revoked(host: str, offered_key: HostKey, known_keys: Iterable[KnownKe
             raise HostKeyRejected(
                 f"{host}: the host key {offered_key.fingerprint} is revoked in {known_key.path},"
                 f" line {known_key.line}",
-                hint="create a new host key",
+                hint=f"create a new host key on {host}, and add it to known_hosts",
             )
 
 

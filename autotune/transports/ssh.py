@@ -322,7 +322,7 @@ class SshTransport:
     def _build_connection_lost_error(self, command: str) -> ConnectionLost:
         return ConnectionLost(
             f"{self.name}: the connection was lost while {command} ran",
-            hint="the command may have taken effect",
+            hint="check the host and its network; the command may have taken effect",
         )
 
     @contextlib.contextmanager

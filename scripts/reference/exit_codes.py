@@ -11,8 +11,8 @@ from scripts.reference.markdown import page, table
 PATH = Path("docs") / "exit-codes.md"
 HEAD = """\
 With `--json`, an error is printed as an object
-`{"schema": 1, "error": {"message": …, "hint": …, "code": …}}` on
-standard output. `code` is the exit status."""
+`{"schema": 1, "error": {"message": …, "hint": …, "code": …}}` on standard output. `code` is the exit
+status."""
 
 
 def pages() -> Mapping[Path, str]:

@@ -15,7 +15,8 @@ PATH = Path("docs") / "target-keys.md"
 HEAD = """\
 `autotune check TARGET` validates a target, and shows the file, line and column of each mistake.
 It warns of hosts, keys and variables that have no effect.
-Values such as `50ms`, `15m`, `512MB`, `800/s` and `0.1%` need a unit."""
+Durations, sizes and percentages need a unit, such as `50ms`, `15m`, `512MB` and `0.1%`. Rates can be
+written with or without `/s`."""
 # Path of the mapping in a target, by the name of its model in the schema.
 PLACES = {
     "Target": "",

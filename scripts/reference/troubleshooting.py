@@ -14,8 +14,10 @@ from scripts.reference.markdown import page, section, table
 PATH = Path("docs") / "troubleshooting.md"
 HEAD = """\
 An error message describes a failure, and its hint shows what to do. On this page, words in capital
-letters replace names and numbers in your message, and `…` replaces other text. `autotune check TARGET`
-finds most of these errors without changing a host."""
+letters replace names and numbers in your message, and `…` replaces other text. Search this page for
+a part of your message without names and numbers.
+
+`autotune check TARGET` finds most of these errors without changing a host."""
 AREAS = {
     "cli": "Command line",
     "target": "Target file",
@@ -26,7 +28,7 @@ AREAS = {
     "deploy": "Changing hosts",
     "runtimes": "Changing hosts",
     "loads": "Load",
-    "environments": "Measuring",
+    "environments": "Checks before a study",
     "measure": "Measuring",
     "optimize": "Search",
     "study": "Studies",
@@ -70,6 +72,9 @@ def _with_names(text: str) -> str:
 
 
 def _word(match: re.Match[str]) -> str:
+    before = match.string[: match.start()]
+    if before.endswith("}") or before[-1:].isalpha():
+        return "…"  # an optional addition to the word before it, such as a reason
     if "argument" in match[0]:
         return "STUDY"
     name = _NAME.search(match[0][1:-1])

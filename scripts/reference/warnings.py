@@ -10,9 +10,9 @@ from scripts.reference.markdown import page, table
 
 PATH = Path("docs") / "warnings.md"
 HEAD = """\
-`autotune report STUDY` prints the warnings of a study below its verdict. With `--json`, they are
-listed under
-`warnings`, each with a code, a value and the threshold that the value exceeds."""
+`autotune report STUDY` prints the warnings of a study in the section "Warnings". With `--json`, they
+are listed under `warnings`, each with a code, a value and its threshold. A warning does not change
+the verdict, but shows what limits it."""
 
 
 def pages() -> Mapping[Path, str]:

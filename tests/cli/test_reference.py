@@ -115,6 +115,14 @@ def test_every_error_with_a_hint_is_on_the_page_of_troubleshooting() -> None:
     ]
 
 
+def test_a_value_that_continues_a_word_is_not_part_of_that_word() -> None:
+    """The value is a reason or nothing, and a word in capital letters would hide where it starts."""
+    module = "AutotuneError(f'{host.name}{text} gave no size{details}', hint='see its log')\n"
+    assert [*troubleshooting.errors_with_hints(ast.parse(module))] == [
+        ("NAME… gave no size…", "see its log")
+    ]
+
+
 def test_the_page_of_reference_figures_is_what_was_recorded() -> None:
     page = reference_results.FILE.read_text()
     assert page == reference_results.text(), "run python -m scripts.reference_results"

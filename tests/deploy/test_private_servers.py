@@ -204,4 +204,4 @@ def test_an_address_of_another_machine_is_refused_with_what_to_use_instead(tmp_p
     (tmp_path / "t.yaml").write_text(text.replace("address: 127.0.0.1", "address: 192.0.2.7"))
     with pytest.raises(AutotuneError, match="this machine has no address") as refused:
         allocate_ports(read_target(tmp_path / "t.yaml"))
-    assert "`runtime: containers or systemd`" in (refused.value.hint or "")
+    assert "`runtime: containers` or `runtime: systemd`" in (refused.value.hint or "")

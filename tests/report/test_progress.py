@@ -164,7 +164,7 @@ def test_a_limited_generator_says_nothing_of_the_stack(study: Opened) -> None:
     opened = study("improved")
     told = PlainProgress(opened.target, lambda: opened.state, stream, verbose=True)
     told.on_reading(opened.state.trials[0], Reading(9e3, 2, 1, 1, limited="no free port"), "peak")
-    assert "9,000/s  invalid sample: no free port" in stream.getvalue()
+    assert "9,000/s  invalid reading: no free port" in stream.getvalue()
 
 
 def test_lines_or_a_panel(study: Opened) -> None:
