@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import itertools
-import json
 import os
 import re
 import signal
@@ -35,7 +34,7 @@ from autotune.hints import (
 )
 from autotune.standard_streams import OutputError, discard_output
 from autotune.study_argument import STUDIES_DIRECTORY
-from autotune.terminal import echo
+from autotune.terminal import echo, print_json
 
 ARGUMENTS_KEY = "autotune.arguments"  # of a command, in the metadata of its context
 # System errors that autotune cannot resolve, each with a hint for the user.
@@ -52,6 +51,11 @@ SYSTEM_ERROR_HINTS: dict[int, str | None] = {
     errno.EISDIR: "name a file",
     errno.ENAMETOOLONG: "use a shorter name",
     errno.EMFILE: "`ulimit -n` allows too few open files",
+    errno.ENFILE: "too many files are open on this machine",
+    errno.EFBIG: "`ulimit -f` allows only smaller files",
+    errno.EAGAIN: "`ulimit -u` allows too few processes",
+    errno.ENOMEM: "free memory, and run the command again",
+    errno.ESTALE: "mount the network file system again",
 }
 
 
@@ -147,7 +151,10 @@ def _report_message(message: str, hint: str | None, exit_code: int, *, as_json: 
 
 def _print_error_json(message: str, hint: str | None, exit_code: int, **extra_keys: Any) -> None:
     error = {"message": message, "hint": hint, "code": exit_code, **extra_keys}
-    echo(json.dumps({"schema": 1, "error": error}))
+    try:
+        print_json({"schema": 1, "error": error})
+    except BrokenPipeError:  # the command has failed, even if no program reads the reason
+        discard_output()
 
 
 def _report_usage_error(error: TyperException, *, as_json: bool) -> int:

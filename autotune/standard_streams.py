@@ -44,26 +44,18 @@ class _CheckedOutput(io.TextIOWrapper):
 
 
 class _LenientErrorOutput(io.TextIOWrapper):
-    """Standard error. If text cannot be written to it, the command continues."""
+    """Standard error. If text cannot be written to it, the command continues. A closed pipe must not
+    change the exit status either.
+    """
 
     def write(self, text: str, /) -> int:
-        with _ignore_write_errors():
+        with contextlib.suppress(OSError):
             return super().write(text)
         return len(text)
 
     def flush(self) -> None:
-        with _ignore_write_errors():
+        with contextlib.suppress(OSError):
             super().flush()
-
-
-@contextlib.contextmanager
-def _ignore_write_errors() -> Iterator[None]:
-    try:
-        yield
-    except BrokenPipeError:
-        raise
-    except OSError:
-        pass
 
 
 def prepare_streams() -> None:

@@ -6,13 +6,14 @@ sequences, which can clear the screen, or copy text to the clipboard (OSC 52).
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import sys
 import textwrap
 from collections.abc import Iterable
 from io import TextIOWrapper
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from autotune.standard_streams import convert_output_errors
 
@@ -48,6 +49,15 @@ def make_printable(text: str) -> str:
 def echo(text: str, *, err: bool = False, end: str = "\n") -> None:
     """Print a result on standard output or, with ``err``, a message on standard error."""
     write_text(sys.stderr if err else sys.stdout, text, end=end)
+
+
+def print_json(document: Any) -> None:
+    """Print an object as JSON on one line. ASCII is valid in every encoding of standard output.
+
+    Half of a surrogate pair, as in the name of a file that is not UTF-8, would not be valid JSON.
+    """
+    json_text = _SURROGATE_PATTERN.sub("\ufffd", json.dumps(document, ensure_ascii=False))
+    echo(re.sub(r"[^ -~]", lambda match: json.dumps(match[0])[1:-1], json_text))
 
 
 def write_text(stream: TextIO, text: str, *, end: str = "\n") -> None:

@@ -102,6 +102,17 @@ def test_every_ending_has_a_message_and_a_code(
         log.unlink()
 
 
+@pytest.mark.parametrize(
+    "number", [errno.ENFILE, errno.EFBIG, errno.EAGAIN, errno.ENOMEM, errno.ESTALE]
+)
+def test_a_limit_of_the_machine_is_not_a_bug(
+    number: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = OSError(number, "a limit", "studies/x")
+    assert exit_handling.run_command(_raise(error), as_json=False) == errors.OPERATIONAL_EXIT_CODE
+    assert capsys.readouterr().err.startswith("autotune: studies/x: a limit\n  hint: ")
+
+
 def test_nonsense_on_the_command_line_is_a_usage_error() -> None:
     argv = [sys.executable, "-m", "autotune", "run", "--nonsense"]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)

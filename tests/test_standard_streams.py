@@ -77,6 +77,12 @@ def test_a_reader_that_ends_early_ends_it_quietly(directory: Path, command: str)
     assert (status, printed.count("\n"), errors) == (0, 1, "")
 
 
+@pytest.mark.parametrize("redirected", ["2> >(true)", "> >(true)"])
+def test_a_reader_that_ends_early_does_not_hide_a_failure(directory: Path, redirected: str) -> None:
+    status = run(directory, "error as json", "")[0]
+    assert run(directory, "error as json", redirected)[0] == status != 0
+
+
 def test_no_file_of_a_study_gets_the_number_of_a_closed_stream(directory: Path) -> None:
     script = (
         "import os, sys; from autotune.standard_streams import prepare_streams; prepare_streams(); "

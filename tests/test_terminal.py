@@ -20,6 +20,7 @@ from autotune.report.live_progress import LiveProgress
 from autotune.report.progress import PlainProgress
 from autotune.report.status import watch_status
 from autotune.report.studies import open_study
+from autotune.strict_parsing import parse_json
 from autotune.study.study_state import Phase, State, Trial
 from tests.sources import nodes
 
@@ -72,6 +73,21 @@ def test_errors_are_stripped(capsys: pytest.CaptureFixture[str]) -> None:
 
     exit_handling.run_command(fail, as_json=False)
     assert capsys.readouterr().err == f"autotune: {HARMLESS}\n  hint: {HARMLESS}\n"
+
+
+def test_json_is_ascii_without_halves_of_characters(capsys: pytest.CaptureFixture[str]) -> None:
+    terminal.print_json({"a": "→ \x7f\x9b\u202e \U0001f600 \udcff"})
+    text = capsys.readouterr().out
+    assert text.isascii()
+    assert parse_json(text) == {"a": "→ \x7f\x9b\u202e \U0001f600 \ufffd"}
+
+
+def test_an_error_that_names_a_file_is_valid_json(capsys: pytest.CaptureFixture[str]) -> None:
+    def fail() -> None:
+        raise AutotuneError("\udcff.yaml: no such file")
+
+    exit_handling.run_command(fail, as_json=True)
+    assert parse_json(capsys.readouterr().out)["error"]["message"] == "\ufffd.yaml: no such file"
 
 
 TRIAL = Trial(1, Phase.BASELINE, {}, failure=HOSTILE)

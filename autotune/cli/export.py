@@ -23,7 +23,6 @@ from autotune.cli.options import (
     YesOption,
     add_progress_options,
 )
-from autotune.cli.output import print_json
 from autotune.cli.output_files import check_new_directory
 from autotune.cli.session import (
     confirm,
@@ -35,7 +34,7 @@ from autotune.cli.session import (
 from autotune.errors import UsageError
 from autotune.exit_handling import print_mistake
 from autotune.target.messages import format_count
-from autotune.terminal import echo
+from autotune.terminal import echo, print_json
 
 if TYPE_CHECKING:
     from autotune.environments.base import Environment

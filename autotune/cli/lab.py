@@ -12,10 +12,9 @@ import typer
 from autotune.cli import completion
 from autotune.cli.help import CommandWithExamples
 from autotune.cli.options import JsonOption, TargetArgument
-from autotune.cli.output import print_json
 from autotune.cli.output_files import check_lab_directory
 from autotune.target.messages import format_count
-from autotune.terminal import echo
+from autotune.terminal import echo, print_json
 
 if TYPE_CHECKING:
     from autotune.lab.target_labs import Lab

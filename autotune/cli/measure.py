@@ -21,7 +21,6 @@ from autotune.cli.options import (
     add_progress_options,
     parse_rates,
 )
-from autotune.cli.output import print_json
 from autotune.cli.output_files import check_page_file
 from autotune.cli.session import (
     build_set_overrides,
@@ -32,7 +31,7 @@ from autotune.cli.session import (
     run_sweep_session,
 )
 from autotune.errors import UsageError
-from autotune.terminal import echo
+from autotune.terminal import echo, print_json
 
 if TYPE_CHECKING:
     from autotune.environments.base import Environment

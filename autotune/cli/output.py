@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import typer
 
 from autotune import errors
 from autotune.errors import UsageError
-from autotune.terminal import echo, find_terminal_width, print_lines, wrap_lines
-
-
-def print_json(document: Any) -> None:
-    """Print an object as JSON on one line."""
-    json_text = json.dumps(document, ensure_ascii=False)
-    # Escape control characters from U+007F to U+009F, which JSON allows but some terminals interpret.
-    echo("".join(f"\\u{ord(c):04x}" if "\x7f" <= c <= "\x9f" else c for c in json_text))
+from autotune.terminal import echo, find_terminal_width, print_json, print_lines, wrap_lines
 
 
 def print_study(

@@ -27,7 +27,7 @@ from autotune.cli.options import (
     find_given_option,
     parse_rates,
 )
-from autotune.cli.output import print_csv, print_json, print_study, print_sweep
+from autotune.cli.output import print_csv, print_study, print_sweep
 from autotune.cli.output_files import check_page_file
 from autotune.cli.session import (
     confirm,
@@ -38,7 +38,14 @@ from autotune.cli.session import (
 )
 from autotune.errors import AutotuneError, UsageError
 from autotune.study_argument import format_studies_option
-from autotune.terminal import echo, find_terminal_width, print_lines, print_patch, wrap_lines
+from autotune.terminal import (
+    echo,
+    find_terminal_width,
+    print_json,
+    print_lines,
+    print_patch,
+    wrap_lines,
+)
 
 if TYPE_CHECKING:
     from autotune.report.view import StudyView

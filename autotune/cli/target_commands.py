@@ -13,7 +13,6 @@ import typer
 from autotune import errors
 from autotune.cli import completion
 from autotune.cli.options import BedsOption, JsonOption, SetOption, TargetArgument
-from autotune.cli.output import print_json
 from autotune.cli.output_files import check_target_file
 from autotune.cli.session import (
     build_set_overrides,
@@ -23,7 +22,7 @@ from autotune.cli.session import (
 from autotune.errors import UsageError
 from autotune.target.messages import format_count
 from autotune.target.shipped_files import list_examples
-from autotune.terminal import echo
+from autotune.terminal import echo, print_json
 
 if TYPE_CHECKING:
     from autotune.environments.base import CheckResult

@@ -11,12 +11,11 @@ import typer
 
 from autotune.cli.help import CommandWithExamples
 from autotune.cli.options import JsonOption
-from autotune.cli.output import print_json
 from autotune.cli.output_files import check_new_file
 from autotune.errors import UsageError
 from autotune.exit_handling import print_mistake
 from autotune.target.messages import format_count
-from autotune.terminal import echo
+from autotune.terminal import echo, print_json
 
 if TYPE_CHECKING:
     from autotune.loads.access_logs.log_files import ReadProgress

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, count
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
@@ -29,7 +30,7 @@ from autotune.services.base import Endpoint, Value
 from autotune.services.registry import SHIPPED
 from autotune.space.dimension import Dimension
 from autotune.strict_parsing import split_lines
-from autotune.target.field_types import NAME_PATTERN
+from autotune.target.field_types import NAME_PATTERN, URL_PATTERN
 from autotune.transports import curl
 from autotune.transports.base import SshHost, Transport
 from autotune.transports.local import LocalTransport
@@ -74,7 +75,9 @@ def adopt_hosts(
     stripped_logins = [login.strip() for login in logins]
     if duplicates := [login for login in stripped_logins if stripped_logins.count(login) > 1]:
         raise UsageError(f"--from: {duplicates[0]} is given twice", hint="name each host once")
-    return write_target(_read_hosts(logins, ssh_config), target_file, ssh_config, request_path)
+    # `Path.expanduser` raises an error for an unknown account.
+    config = Path(os.path.expanduser(ssh_config)) if ssh_config else None  # noqa: PTH111
+    return write_target(_read_hosts(logins, config), target_file, config, request_path)
 
 
 def write_target(
@@ -110,7 +113,7 @@ def write_target(
             discovered_tiers, [request_path] if request_path else _USUAL_PATHS
         ),
         templates_path=f"templates/{target_name}",
-        ssh_config=str(ssh_config.expanduser().resolve()) if ssh_config else None,
+        ssh_config=str(ssh_config.resolve()) if ssh_config else None,
         notes=notes,
     )
     _write_templates(adopted_tiers, template_directory)
@@ -185,8 +188,8 @@ def _find_tiers(hosts: Sequence[DiscoveredHost]) -> tuple[Sequence[DiscoveredTie
 
 def _read_hosts(logins: Sequence[str], ssh_config: Path | None) -> list[DiscoveredHost]:
     """Read the hosts, and return them under unique names that are valid in the target."""
-    if ssh_config and not ssh_config.expanduser().is_file():
-        problem = "is a directory" if ssh_config.expanduser().is_dir() else "does not exist"
+    if ssh_config and not ssh_config.is_file():
+        problem = "is a directory" if ssh_config.is_dir() else "does not exist"
         raise UsageError(f"--ssh-config {ssh_config} {problem}", hint="name an ssh_config(5) file")
     # Import lazily, because the SSH libraries take a second to load.
     from autotune.transports.ssh import SshTransport
@@ -205,15 +208,17 @@ def _read_hosts(logins: Sequence[str], ssh_config: Path | None) -> list[Discover
     finally:
         for transport in transports.values():
             transport.close()
-    name_counts = Counter[str]()
-    named_hosts = []
-    for host in hosts.values():
-        name_counts[host.name] += 1
-        name_count = name_counts[host.name]
-        named_hosts.append(
-            host if name_count == 1 else replace(host, name=f"{host.name}-{name_count}")
-        )
-    return named_hosts
+    return _name_hosts(hosts.values())
+
+
+def _name_hosts(hosts: Iterable[DiscoveredHost]) -> list[DiscoveredHost]:
+    """Return the hosts with a number added to each name that another host already has."""
+    named_hosts: dict[str, DiscoveredHost] = {}
+    for host in hosts:
+        names = chain([host.name], (f"{host.name}-{number}" for number in count(2)))
+        name = next(name for name in names if name not in named_hosts)
+        named_hosts[name] = replace(host, name=name)
+    return [*named_hosts.values()]
 
 
 def _parse_login(login: str, ssh_config: Path | None) -> SshHost:
@@ -232,7 +237,7 @@ def _parse_login(login: str, ssh_config: Path | None) -> SshHost:
             address=match["address"].strip("[]"),
             user=match["user"],
             port=int(match["port"]) if match["port"] else None,
-            config_file=str(ssh_config.expanduser()) if ssh_config else None,
+            config_file=str(ssh_config) if ssh_config else None,
         )
     except AutotuneError as error:
         raise UsageError(f"--from {error.message}", hint=_LOGIN_HINT) from error
@@ -271,8 +276,8 @@ def _choose_request(
             continue
         if curl_answer.ok:
             return LoadRequest(f"path: {quote_yaml(path)}")
-        redirect_url = urlsplit(curl_answer.location)
-        if redirect_url.hostname and (redirect_url.scheme, redirect_url.hostname) != ("http", host):
+        redirect_url = _parse_redirect(curl_answer.location)
+        if redirect_url and (redirect_url.scheme, redirect_url.hostname) != ("http", host):
             return _request_redirect_target(host, redirect_url, "The site redirects to")
     return LoadRequest(f"path: {quote_yaml(paths[-1])}")
 
@@ -295,11 +300,21 @@ def _choose_tls_request(
             continue
         if curl_answer.ok:
             break
-        if urlsplit(curl_answer.location).hostname:
-            return _request_redirect_target(
-                host, urlsplit(curl_answer.location), "The site redirects to"
-            )
+        if redirect_url := _parse_redirect(curl_answer.location):
+            return _request_redirect_target(host, redirect_url, "The site redirects to")
     return _describe_url(f"The site uses HTTPS only, at {url.geturl()}", host, url, curl_answer)
+
+
+def _parse_redirect(location: str) -> SplitResult | None:
+    """Return the URL of a redirect, or ``None`` if a target could not contain the URL."""
+    if not re.fullmatch(URL_PATTERN, location):
+        return None
+    url = urlsplit(location)
+    try:
+        has_port = url.port != 0
+    except ValueError:  # the port is too large
+        has_port = False
+    return url if has_port else None
 
 
 def _request_redirect_target(host: str, url: SplitResult, description: str) -> LoadRequest:

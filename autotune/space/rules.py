@@ -25,6 +25,7 @@ from autotune.space.dimension import Dimension
 from autotune.space.expression import (
     BASE_UNITS,
     BYTES,
+    FUNCTIONS,
     SECONDS,
     Comparison,
     EffectiveValue,
@@ -245,7 +246,7 @@ class RuleVocabulary:
         setting that the hosts share.
         """
         match operand:
-            case Operation(symbol=symbol, operands=(Name(name=name),)):
+            case Operation(symbol=symbol, operands=(Name(name=name),)) if symbol in FUNCTIONS:
                 if f"{symbol}({name})" in self._facts:
                     return Name(f"{symbol}({name})")
                 host_count = Name(f"count({name.partition('.')[0]})")
@@ -446,10 +447,10 @@ def list_derived_bounds(dimensions: Iterable[Dimension]) -> Iterator[Comparison]
     """Yield a rule for each derived value with an upper bound."""
     for dimension in dimensions:
         if dimension.expression is not None and dimension.high is not None:
-            yield parse_comparison(
-                f"{dimension.expression} <= {dimension.high * dimension.unit_factor:.12g}"
-                f"{BASE_UNITS.get(dimension.parameter.unit, '')}"
-            )
+            unit = BASE_UNITS.get(dimension.parameter.unit, "")
+            bound = Number(dimension.high * dimension.unit_factor, unit)
+            text = f"{dimension.expression} <= {bound}"
+            yield Comparison(text, "<=", dimension.expression, bound)
 
 
 def list_limit_rules(target: Target) -> Iterator[Comparison]:

@@ -496,9 +496,9 @@ def _build_infeasible_error(
 
 
 def _find_constraint(target_file: TargetFile, rule_text: str) -> Location:
-    """Return the location of the constraint with which ``rule_text`` starts."""
+    """Return the location of the constraint in ``rule_text``, which may end with the arithmetic."""
     constraints = enumerate(target_file.target.constraints)
-    index = next((i for i, text in constraints if rule_text.startswith(text)), None)
+    index = next((i for i, c in constraints if f"{rule_text}: ".startswith(f"{c}: ")), None)
     return ["constraints"] if index is None else ["constraints", index]
 
 
@@ -927,7 +927,9 @@ def _build_dimension(
         if not isinstance(bound, str) or parameter.choices:
             return bound
         number = parse_expression(bound).evaluate(facts.to_names())
-        return int(number) if number == int(number) or number > 100 else number
+        if number == int(number) or number > 100:
+            return int(number)
+        return round(number) if _is_whole(parameter) else number
 
     dimension = Dimension(
         name=name_prefix + parameter.name,
@@ -950,6 +952,14 @@ def _build_dimension(
         return dimension.fix_at_value(dimension.baseline)
     # Bounds from a small host's facts must still include the software's default.
     return dimension.widen_to_include(dimension.baseline)
+
+
+def _is_whole(parameter: Parameter) -> bool:
+    """True if a parameter declares whole numbers, apart from expressions of host facts."""
+    numbers = [
+        n for n in (parameter.stock, parameter.low, parameter.high) if not isinstance(n, str)
+    ]
+    return bool(numbers) and all(isinstance(n, int) for n in numbers)
 
 
 def _build_range_error(file: TargetFile, dimension: Dimension) -> TargetError:

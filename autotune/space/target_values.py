@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import cache
 from math import sqrt
 
 from autotune.services.base import Action, Conditions, Parameter, Value
@@ -118,16 +119,15 @@ def build_declared_dimensions(file: TargetFile) -> tuple[Dimension, ...]:
     """
     rules = file.target.parameters
 
+    @cache  # because parameters may share conditions, the number of ways to them grows exponentially
     def list_conditions(parameter_name: str) -> Conditions:
         """Return the conditions of the parameter, and of the parameters that its conditions name.
 
         A parameter has no effect if the parameters in its conditions have no effect.
         """
         own_conditions = tuple((rules[parameter_name].when or {}).items())
-        return (
-            *own_conditions,
-            *(condition for other, _ in own_conditions for condition in list_conditions(other)),
-        )
+        conditions = (c for other, _ in own_conditions for c in list_conditions(other))
+        return tuple(dict.fromkeys((*own_conditions, *conditions)))
 
     return tuple(
         replace(

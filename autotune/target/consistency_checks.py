@@ -199,7 +199,10 @@ def _check_secrets(load: Load) -> Iterator[TargetMistake]:
             hint = 'send it in a header: `headers: {X-Token: "${TOKEN}"}`'
             yield TargetMistake(("load", key), message, hint)
     for header_name, header_value in load.headers.items():
-        if is_secret_header_name(header_name) and "${" not in header_value:
+        is_secret = is_secret_header_name(header_name) or find_secrets(
+            f"{header_name}: {header_value}"
+        )
+        if is_secret and "${" not in header_value:
             message = f"{header_name!r} may contain a secret, and targets and studies are shared"
             hint = f"write `{header_name}: ${{TOKEN}}`, and set TOKEN in autotune's environment"
             yield TargetMistake(("load", "headers", header_name), message, hint)
@@ -563,7 +566,10 @@ def _find_condition_hint(rule: ParameterRule, value: Scalar) -> str | None:
     if rule.range is None:
         return None
     bounds = [parse_magnitude(bound) for bound in rule.range]
-    magnitude = parse_magnitude(value)
+    try:
+        magnitude = parse_magnitude(value)
+    except ValueError:  # the number is too large for any parameter
+        return f"its range is from {rule.range[0]} to {rule.range[1]}"
     if magnitude is None:
         return f"write a number from {rule.range[0]} to {rule.range[1]}"
     kinds = {bound[0] for bound in bounds if bound}

@@ -297,7 +297,9 @@ ServiceSpecs = Annotated[
 
 def find_user_files() -> dict[str, Path]:
     """Return the user's service declaration files, by service name."""
-    settings_directory = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    # `Path.home` raises an error for an account without a home directory.
+    home_settings = os.path.expanduser("~/.config")  # noqa: PTH111
+    settings_directory = os.environ.get("XDG_CONFIG_HOME") or home_settings
     return {
         path.stem: path
         for path in sorted((Path(settings_directory) / USER_SERVICES_DIRECTORY).glob("*.yaml"))

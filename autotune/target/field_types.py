@@ -19,6 +19,7 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from autotune.config_text import is_utf8
 from autotune.target.messages import format_value
 from autotune.target.quantities import (
     AMOUNT_REGEX,
@@ -100,12 +101,18 @@ def wrap_in_list(value: object) -> object:
 def _validate_scalar(value: object) -> bool | int | float | str:
     if isinstance(value, float) and not isfinite(value):
         raise ValueError(f"{format_value(value)} is not a usable number")
-    if isinstance(value, str) and not re.fullmatch(TEXT_PATTERN, value):
+    if isinstance(value, str) and not (re.fullmatch(TEXT_PATTERN, value) and is_utf8(value)):
         raise ValueError(f"{format_value(value)} is not {PATTERN_DESCRIPTIONS[TEXT_PATTERN]}")
     if isinstance(value, bool | int | float | str):
         return value
     message = f"must be one number, word or true/false, not {format_value(value)}"
     raise HintedError(message, "write one value; `choices: [VALUE, …]` lists several values")
+
+
+def _reject_nul(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("contains a NUL character")
+    return text
 
 
 # Strict types, because pydantic would otherwise accept `true` as 1 and '2' as 2.
@@ -114,6 +121,7 @@ FiniteNumber = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 StrictBoolean = Annotated[bool, Field(strict=True)]
 Text = Annotated[str, Field(pattern=TEXT_PATTERN)]
 CommandArgument = Annotated[str, Field(pattern=ARGUMENT_PATTERN)]
+RequestBody = Annotated[str, Field(min_length=1), AfterValidator(_reject_nul)]
 Port = Annotated[WholeNumber, Field(ge=1, le=65535)]
 Scalar = Annotated[
     bool | int | float | str,

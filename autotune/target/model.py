@@ -52,6 +52,7 @@ from autotune.target.field_types import (
     Port,
     PositiveValidator,
     RatePerSecond,
+    RequestBody,
     Scalar,
     Seconds,
     StrictBoolean,
@@ -281,7 +282,7 @@ class Load(TargetModel):
         default={}, json_schema_extra={"additionalProperties": False}
     )
     """Headers to send. `${NAME}` is replaced with this variable from autotune's environment."""
-    body: Annotated[str, Field(min_length=1)] | None = None
+    body: RequestBody | None = None
     """Body of the request. Its default content type is that of a form."""
     insecure: StrictBoolean = False
     """Do not check certificates."""

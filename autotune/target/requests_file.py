@@ -16,6 +16,7 @@ from autotune.target.field_types import (
     FiniteNumber,
     HintedError,
     PositiveValidator,
+    RequestBody,
     Seconds,
     TargetModel,
 )
@@ -45,7 +46,7 @@ class SessionStep(TargetModel):
 
     path: RequestPath
     method: Annotated[str, Field(pattern=METHOD_PATTERN)] = "GET"
-    body: Annotated[str, Field(min_length=1)] | None = None
+    body: RequestBody | None = None
     think: Seconds = 0.0
     expect: Expect | None = None
     """Properties of a correct response, instead of `load: {expect: …}`."""
@@ -65,7 +66,7 @@ class WeightedVisit(TargetModel):
     weight: Annotated[FiniteNumber, PositiveValidator] = 1.0
     path: RequestPath | None = None
     method: Annotated[str, Field(pattern=METHOD_PATTERN)] = "GET"
-    body: Annotated[str, Field(min_length=1)] | None = None
+    body: RequestBody | None = None
     session: Annotated[tuple[SessionStep, ...], AfterValidator(_validate_count)] | None = None
     expect: Expect | None = None
     """Properties of a correct response, instead of `load: {expect: …}`."""

@@ -94,6 +94,8 @@ YAML_ERROR_TEXTS: tuple[tuple[str, str, str | None], ...] = (
     (r"another document", "a second target in the same file", "write one target per file"),
     (r"unknown escape character", "an unknown escape in a quoted text", "use single quotes"),
 )
+OTHER_VERSION = re.compile(r"^%YAML(?![ \t]+1\.2[ \t]*(?:#.*)?$)", re.MULTILINE)
+OVERSIZED_ESCAPE = re.compile(r"\\U(?!000|0010)[0-9A-Fa-f]{8}")
 CONFLICT_MARKER = re.compile(r"^(?:<{7}|={7}|>{7}|\|{7})(?:[ \r]|$)", re.MULTILINE)
 DIFF_LINE = re.compile(r"^(?:diff --git |@@ -|--- a/|\+\+\+ b/)", re.MULTILINE)
 UNQUOTED_VARIABLE = re.compile(r"(?<![\"'\w])\$\{\w+\}")
@@ -194,9 +196,13 @@ def _format_excerpt(text: str, line: int, column: int) -> str:
     """Return the line with a caret below the column. The result is empty if the line, or the line
     before it, may contain a secret.
     """
+    from autotune.secret_detection import find_secrets
+
     nearby_lines = text.split("\n")[max(0, line - 2) : line]
     if not nearby_lines or any(
-        len(source_line) > MAX_SEARCHED_LENGTH or SECRET_LINE_PATTERN.search(source_line)
+        len(source_line) > MAX_SEARCHED_LENGTH
+        or SECRET_LINE_PATTERN.search(source_line)
+        or find_secrets(source_line)
         for source_line in nearby_lines
     ):
         return ""
@@ -220,7 +226,8 @@ def load_yaml(
     such a file. With ``foreign``, other users may be able to write to the file's directory, so no link
     is followed. Raises TargetError (file:line:column) if the file is not a mapping, and ForeignFileError.
     """
-    text = read_text(path, start_hint, foreign=foreign)
+    # The YAML library also counts a CR as a line end, and positions refer to its lines.
+    text = re.sub("\r\n?", "\n", read_text(path, start_hint, foreign=foreign))
     tree_builder = _TreeBuilder(path, text)
     try:
         node = _parse_yaml(path, text)
@@ -248,7 +255,7 @@ def read_text(path: Path, start_hint: str = START_HINT, *, foreign: bool = False
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        location = _format_end_position(content[: error.start].decode())
+        location = _format_end_position(error.object[: error.start].decode())
         raise _error_at_position(
             path, "", location, "not UTF-8 text", f"save it as UTF-8; {start_hint}"
         ) from None
@@ -271,20 +278,32 @@ def _read_bytes(path: Path, *, foreign: bool) -> bytes:
     return foreign_files.read_named_file(path, foreign_files.MAX_TARGET_BYTES)
 
 
-def _parse_yaml(path: Path, text: str) -> Node | None:
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import MarkedYAMLError, YAMLError
-    from ruamel.yaml.reader import ReaderError
-
+def _check_text(path: Path, text: str) -> None:
+    """Raise TargetError for text of another version of YAML, or with too many open brackets."""
+    if match := OTHER_VERSION.search(text):
+        location = _format_end_position(text[: match.start()])
+        message = "not valid YAML: a version other than 1.2"
+        raise _error_at_position(path, text, location, message, "remove this line")
     nesting_depth = 0
     for bracket in re.findall(r"[][{}]", text):
         nesting_depth = max(0, nesting_depth + (1 if bracket in "[{" else -1))
         if nesting_depth > MAX_OPEN_BRACKETS:
             raise _error_at_position(path, "", (1, 1), "nested too deeply for a target")
+
+
+def _parse_yaml(path: Path, text: str) -> Node | None:
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+    from ruamel.yaml.reader import ReaderError
+
+    _check_text(path, text)
     try:
         # The YAML library only parses nodes. `_TreeBuilder` converts the values of nodes and records
         # positions.
-        node: Node | None = YAML(typ="safe", pure=True).compose(text)
+        yaml_parser = YAML(typ="safe", pure=True)
+        # A second anchor with the same name is valid. The warning would show lines with secrets.
+        yaml_parser.composer.warn_double_anchors = False
+        node: Node | None = yaml_parser.compose(text)
     except MarkedYAMLError as error:
         mark, message, hint = explain_yaml_error(error)
         mistake = _find_foreign_line(text, mark.line if mark else 0)
@@ -297,6 +316,11 @@ def _parse_yaml(path: Path, text: str) -> Node | None:
     except YAMLError as error:
         first_error_line = str(error).split("\n", 1)[0]
         raise _error_at_position(path, "", (1, 1), f"not valid YAML: {first_error_line}") from None
+    except (OverflowError, ValueError):  # from `chr`
+        escape_match = OVERSIZED_ESCAPE.search(text)
+        location = _format_end_position(text[: escape_match.start() if escape_match else 0])
+        message = "not valid YAML: an escape that is not a character"
+        raise _error_at_position(path, text, location, message, "remove it") from None
     return node
 
 

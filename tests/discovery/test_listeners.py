@@ -11,6 +11,7 @@ from autotune.discovery.listeners import parse_listeners
 from autotune.discovery.target_writer import LoadRequest, _choose_request, _find_tiers
 from autotune.discovery.tiers import DiscoveredInstance, DiscoveredTier, find_instances, group_tiers
 from autotune.services.adoption import Listener
+from autotune.transports import curl
 from tests.discovery.places import LB, cache, host, web
 from tests.loads.tls import NAME, serving
 
@@ -147,3 +148,18 @@ def test_a_site_with_tls_alone_is_asked_by_its_name(
             _choose_request([nameless]).load_keys
             == f'url: "https://127.0.0.1:{site.other}/index.php"'
         )
+
+
+@pytest.mark.parametrize("tls", [False, True])
+@pytest.mark.parametrize(
+    "location",
+    ["shop://open/item", "http://shop.example:99999/", "http://shop.example:0/", "https://[shop/"],
+)
+def test_a_redirect_that_no_target_can_contain_is_not_followed(
+    location: str, tls: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = curl.CurlAnswer(302, b"", 0.01, location)
+    monkeypatch.setattr(curl, "send_request", lambda *_: answer)
+    tier, instance = front()
+    requested = _choose_request([replace(tier, instances=(replace(instance, tls=tls),))])
+    assert requested.load_keys == ('url: "https://127.0.0.1:80/"' if tls else 'path: "/"')

@@ -14,7 +14,7 @@ from autotune.deploy.desired_state import render_files
 from autotune.deploy.host import fill_secrets
 from autotune.deploy.stack import StackContext
 from autotune.discovery import host_reading
-from autotune.discovery.target_writer import write_target
+from autotune.discovery.target_writer import _name_hosts, write_target
 from autotune.environments.stack_files import find_template_overrides
 from autotune.environments.target_warnings import find_warnings
 from autotune.errors import AutotuneError
@@ -111,6 +111,7 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
         (["--from", "a:b:c"], "is not a host", "user@host"),
         (["--from", "x", "--example", "lab"], "cannot be combined", "omit --from"),
         (["--from", "x", "--ssh-config", "/nope"], "/nope does not exist", "ssh_config"),
+        (["--from", "x", "--ssh-config", "~nobody-here/x"], "x does not exist", "ssh_config"),
         (["--from", "nobody@127.0.0.1:1"], "127.0.0.1", "check the host name, the port and sshd"),
     ],
 )
@@ -126,6 +127,18 @@ def test_a_host_where_nothing_runs(tmp_path: Path) -> None:
     with pytest.raises(AutotuneError, match="idle: autotune found no service to tune") as raised:
         write_target([host("idle", "10.0.0.8", {})], tmp_path / "mine.yaml", None, "/")
     assert "nginx" in (raised.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("names", "unique_names"),
+    [
+        (["db", "db", "db-2"], ["db", "db-2", "db-2-2"]),
+        (["db", "db-2", "db"], ["db", "db-2", "db-3"]),
+    ],
+)
+def test_hosts_with_the_same_name_get_numbers(names: list[str], unique_names: list[str]) -> None:
+    hosts = [host(name, f"10.0.0.{number}", {}) for number, name in enumerate(names, 1)]
+    assert [each.name for each in _name_hosts(hosts)] == unique_names
 
 
 # -- reading a host -------------------------------------------------------------------------------

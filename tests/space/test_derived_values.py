@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from autotune.errors import TargetError
-from tests.space.targets import fleet
+from tests.space.targets import GB, ROOMY, fleet
 
 CHILDREN = "web.php_fpm.max_children"
 
@@ -32,6 +33,13 @@ def test_a_value_follows_its_siblings_and_others(tmp_path: Path) -> None:
     assert not {"web.php_fpm.max_spare_servers", "cache.memcached.connections"} & {
         d.name for d in space.tunable_dimensions
     }
+
+
+def test_a_bound_above_a_terabyte_is_kept(tmp_path: Path) -> None:
+    rule = parameters("cache.memcached.memory: {derive: connections * 64 KB}")
+    space = fleet(tmp_path, rule, mc1=replace(ROOMY, memory=4096 * GB))
+    settings = space.build_candidate({"cache.memcached.connections": 2048}).settings
+    assert settings["cache.memcached.memory"] == 128
 
 
 @pytest.mark.parametrize(

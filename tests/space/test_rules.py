@@ -53,6 +53,10 @@ def constraint(rule: str) -> str:
          {"web.php_fpm.max_children": 200}, "web.php_fpm.max_children", 5),
         ("web.php_fpm.max_children == 5",
          {"web.php_fpm.max_children": 2}, "web.php_fpm.max_children", 5),
+        # A term with a minus sign.
+        ("web.nginx.worker_processes <= -web.php_fpm.max_children + 60",
+         {"web.nginx.worker_processes": 16, "web.php_fpm.max_children": 50},
+         "web.nginx.worker_processes", 10),
     ],
 )  # fmt: skip
 def test_a_rule_is_kept_by_the_nearest_value(

@@ -9,8 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.errors import TargetError
+from autotune.services.registry import SHIPPED
 from autotune.space.facts import HostFacts
-from autotune.space.space import SearchSpace, build_space
+from autotune.space.space import SearchSpace, build_space, build_tier_dimensions
+from autotune.target.model import Tier
 from autotune.target.read_target import read_target
 
 LOCAL = (Path(__file__).parents[2] / "targets" / "local.yaml").read_text()
@@ -108,6 +110,13 @@ def test_bad_constraints_point_at_their_line(tmp_path: Path, more: str, said: st
     assert f"target.yaml:{LOCAL.count(chr(10)) + 1}:" in caught.value.message
 
 
+def test_a_constraint_that_starts_like_the_broken_one_is_not_reported(tmp_path: Path) -> None:
+    text = "web.php_fpm.max_children <= 10"
+    with pytest.raises(TargetError) as caught:
+        space_of(tmp_path, f"constraints:\n- {text}\n- {text} - 7\n")
+    assert f"target.yaml:{LOCAL.count(chr(10)) + 3}:" in caught.value.message
+
+
 MEMORY = "cache.memcached.memory: {range: [5MB, 7MB], default: 7MB}"
 
 
@@ -191,3 +200,15 @@ def test_a_rule_is_shown_with_its_arithmetic(tmp_path: Path) -> None:
     assert space.build_candidate({"lb.nginx.keepalive_timeout": 100}).repairs
     rule = space.constraints[0]
     assert space.format_arithmetic(rule, space.baseline).endswith("75 s + 10 s = 85 s <= 85 s")
+
+
+@pytest.mark.parametrize("megabytes", [61.7, 301.3, 475.9])
+def test_whole_numbers_stay_whole_on_small_hosts(megabytes: float) -> None:
+    facts = HostFacts(cpus=3, memory=int(megabytes * 2**20))
+    for deployment in SHIPPED.deployments:
+        tier = Tier(hosts=("a",), service=(deployment,))
+        for dimension in build_tier_dimensions("x", tier, facts):
+            parameter = dimension.parameter
+            if type(parameter.low) is type(parameter.stock) is int:
+                assert dimension.is_integer, dimension.name
+                assert isinstance(dimension.baseline, int)

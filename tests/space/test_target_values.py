@@ -57,6 +57,15 @@ def test_conditions_reach_through(tmp_path: Path) -> None:
     assert found.active_parameters({"a": "off", "b": "y", "c": 1}) == {"a"}
 
 
+def test_a_condition_that_parameters_share_is_listed_once(tmp_path: Path) -> None:
+    rules = ["p0: {choices: [x, y]}", "p1: {choices: [x, y]}"]
+    rules += [
+        f"p{n}: {{choices: [x, y], when: {{p{n - 1}: x, p{n - 2}: x}}}}" for n in range(2, 20)
+    ]
+    found = space(tmp_path, ", ".join(rules))
+    assert len(found.dimensions[-1].conditions) == 19
+
+
 def test_constraints_hold_for_every_candidate(tmp_path: Path) -> None:
     found = space(
         tmp_path,

@@ -52,5 +52,5 @@ def test_no_message_speaks_of_the_machinery(case: Path) -> None:
 def test_no_secret_is_repeated(case: Path) -> None:
     with pytest.raises(TargetError) as caught:
         read_target(case)
-    assert "hunter2" not in f"{caught.value.message} {caught.value.hint}"
+    assert "hunter2" not in f"{caught.value.message} {caught.value.hint} {caught.value.excerpt}"
     assert re.search(r"ssh agent|\$\{TOKEN\}", str(caught.value.hint))

@@ -21,6 +21,7 @@ from autotune.target.read_target import (
     MISSING_KEY_EXAMPLES,
     SECRET_KEY_PATTERN,
     read_target,
+    read_user_services,
 )
 from autotune.target.value_hints import ERROR_TYPE_HINTS
 
@@ -198,3 +199,15 @@ def test_secrets(key: str) -> None:
 @pytest.mark.parametrize("key", ["adress", "keys_per_reqest", "pasword_free", "monkey", "kei"])
 def test_misspelt_keys_are_no_secrets(key: str) -> None:
     assert not SECRET_KEY_PATTERN.search(key)
+
+
+def test_an_account_without_a_home_directory_declares_no_service(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(_: int) -> None:
+        raise KeyError
+
+    for variable in ("HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", fail)
+    assert read_user_services() == {}

@@ -125,12 +125,20 @@ def test_not_a_number(tmp_path: Path) -> None:
         ("a: &x {b: 1, d: 2}\nc: {<<: *x, b: 3}", {"a": {"b": 1, "d": 2}, "c": {"b": 3, "d": 2}}),
         ("a: {<<: [{b: 1}, {b: 2, c: 3}]}", {"a": {"b": 1, "c": 3}}),
         ("1: one\ntrue: two", {"1": "one", "true": "two"}),
+        ("a: &x {b: 1}\nc: &x {b: 2}\nd: *x", {"a": {"b": 1}, "c": {"b": 2}, "d": {"b": 2}}),
+        ("%YAML 1.2\n---\na: 1", {"a": 1}),
         ("\ufeffa: 1", {"a": 1}),
         ("a: 1\r\nb: 2\r\n", {"a": 1, "b": 2}),
     ],
 )
 def test_mappings(tmp_path: Path, text: str, root: dict[str, Any]) -> None:
     assert load_yaml(write(tmp_path, text)).root == root
+
+
+@pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r", "\r\r\n"])
+def test_positions_are_found_with_any_line_end(tmp_path: Path, line_end: str) -> None:
+    document = load_yaml(write(tmp_path, line_end.join(("a: 1", "b: [2]", ""))))
+    assert document.find_text_after(("b",)) == "b: [2]"
 
 
 def test_merged_keys_stand_where_they_are_written(tmp_path: Path) -> None:
@@ -153,6 +161,11 @@ def test_merged_keys_stand_where_they_are_written(tmp_path: Path) -> None:
         (b"? [a, b]\n: 1", "1:3: a key must be a word, not a list or a mapping"),
         (b"{a: 1, a: 2}", "1:8: duplicate key 'a' on line 1"),
         (b"1: a\n'1': b", "2:1: duplicate key '1' on lines 1 and 2"),
+        (b"\xef\xbb\xbfa: \xc3\xa9\xc3\xa9\xff", "1:6: not UTF-8 text"),
+        (b"%YAML 1.3\n---\na: 1", "1:1: not valid YAML: a version other than 1.2"),
+        (b"# x\n%YAML 1.1\n---\na: 010", "2:1: not valid YAML: a version other than 1.2"),
+        (b'a: b\nc: "\\UFFFFFFFF"', "2:5: not valid YAML: an escape that is not a character"),
+        (b'a: "\\U00110000"', "1:5: not valid YAML: an escape that is not a character"),
         (b"<<: 3", "1:5: `<<` takes a mapping, or a list of mappings"),
         (b"a: " + b"[" * 30 + b"]" * 30, "1:24: nested too deeply for a target"),
         (b"[" * 20_000, "1:1: nested too deeply for a target"),
@@ -160,7 +173,7 @@ def test_merged_keys_stand_where_they_are_written(tmp_path: Path) -> None:
         (b"a: &a {<<: {<<: *a}}", "1:1: nested too deeply for a target"),
         (b"a" * (MAX_TARGET_BYTES + 1), " is larger than 200,000 bytes"),
     ],
-    ids=range(17),
+    ids=range(22),
 )
 def test_refused(tmp_path: Path, content: bytes, message: str) -> None:
     assert read_refusal(write(tmp_path, content)) == message
