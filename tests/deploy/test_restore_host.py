@@ -10,6 +10,7 @@ import os
 import shutil
 import signal
 import struct
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,7 +23,13 @@ from typing import Any
 import pytest
 
 from autotune.deploy import managed_hosts
-from autotune.deploy.backup import SYSCTL_FILE, BackupCheck, BackupStore, decode_backup
+from autotune.deploy.backup import (
+    SYSCTL_FILE,
+    BackupCheck,
+    BackupStore,
+    HostBackup,
+    decode_backup,
+)
 from autotune.deploy.deployment import Deployment, EntryProbe
 from autotune.deploy.desired_state import plan_host
 from autotune.deploy.host import ManagedHost, _build_backup_check
@@ -34,8 +41,10 @@ from autotune.deploy.host_commands import (
     CommandFailed,
     run_commands,
 )
+from autotune.deploy.host_lock import HostLock
 from autotune.deploy.host_state import FileState, HostPlan, HostState
 from autotune.deploy.managed_hosts import (
+    LoadHosts,
     ManagedHosts,
     restore_hosts,
     restore_orphaned,
@@ -43,7 +52,7 @@ from autotune.deploy.managed_hosts import (
 from autotune.deploy.rollback import roll_back_hosts
 from autotune.deploy.runtime import ConfigurationCheck
 from autotune.deploy.stack import ServiceInstance
-from autotune.errors import AutotuneError
+from autotune.errors import AutotuneError, LockedError
 from autotune.runtimes.systemd import SERVICE_MANAGER
 from autotune.services.base import Action, Endpoint, Placement, Role
 from autotune.services.registry import SHIPPED
@@ -520,6 +529,26 @@ def test_locks_are_renewed_while_hosts_are_restored(
         killed.lock.unlock()
         monkeypatch.setattr(managed_hosts, "restore_in_order", restore)
         restored(here, tmp_path)
+
+
+@pytest.mark.parametrize("created", [(), ("dump",)])
+def test_a_copy_from_before_the_first_change_reverts_nothing_that_others_kept(
+    locked: Locked, here: Host, tmp_path: Path, created: tuple[str, ...]
+) -> None:
+    created_files = [str(tmp_path / name) for name in created]
+    killed = locked("study")
+    killed.back_up(tuned(tmp_path), created_files)  # and is killed while it measures the baseline
+    killed.lock.unlock()
+    other = of_another_machine(here, tmp_path)
+    restore_orphaned(other)
+    other.back_up(tuned(tmp_path), created_files)
+    deploy(other, tuned(tmp_path))
+    other.commit()
+    other.lock.unlock()
+    (line,) = restored(here, tmp_path)
+    assert "others have restored it" in line
+    assert (tmp_path / "conf").read_text() == "tuned\n"
+    assert other.read_backup_copy(APPLIED_BACKUP_FILE) == other.backup
 
 
 def test_a_copy_of_a_host_that_is_as_it_was_goes_without_a_word(
