@@ -468,10 +468,14 @@ def _parse_check(record: Mapping[str, Any]) -> BackupCheck:
 def _build_original(path: str, observed: ObservedFile, contents: Mapping[str, bytes]) -> FileState:
     if observed.kind == "absent":
         return FileState()
-    if observed.kind == "link" and observed.staging_directory:
+    if observed.kind == "link" and (observed.staging_directory or "\ufffd" in observed.detail):
+        reason = (
+            "in a directory to which other accounts can write"
+            if observed.staging_directory
+            else "to a path that is not UTF-8"
+        )
         raise AutotuneError(
-            f"{path} is a link in a directory to which other accounts can write",
-            hint="use the path of the file that it points to",
+            f"{path} is a link {reason}", hint="use the path of the file that it points to"
         )
     if observed.kind == "link":
         return FileState(

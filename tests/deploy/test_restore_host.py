@@ -854,6 +854,15 @@ def test_a_file_that_has_other_names_is_refused(locked: Locked, tmp_path: Path) 
     assert host.read_backup_copy(BACKUP_FILE) is None
 
 
+def test_a_link_to_a_path_that_is_not_utf8_is_refused(locked: Locked, tmp_path: Path) -> None:
+    (tmp_path / "conf").unlink()
+    (tmp_path / "conf").symlink_to(os.fsdecode(b"caf\xe9"))
+    host = locked("study")
+    with pytest.raises(AutotuneError, match="conf is a link to a path that is not UTF-8"):
+        host.back_up(tuned(tmp_path))
+    assert not host.is_changed
+
+
 class Cut(Host):
     """A host whose connection is lost before one exchange gets there."""
 
