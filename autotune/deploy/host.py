@@ -58,7 +58,7 @@ from autotune.services.registry import find_outliner
 from autotune.strict_parsing import is_decimal, parse_decimal, split_lines
 from autotune.study_argument import format_study_argument
 from autotune.target.beds import find_study_directory
-from autotune.transports.base import CommandResult, Transport
+from autotune.transports.base import CommandResult, HostUnreachable, Transport
 
 _TRIAL_TIMEOUT = ("timeout", "10")  # time limit of a test start, in seconds
 CHECK_TIMEOUT_SECONDS = 150.0  # time limit to stage and check the original files of a host
@@ -402,9 +402,18 @@ class ManagedHost:
         ]
 
     def delete_backups(self) -> None:
-        """Delete both copies of a restored host's backup."""
-        words = [("discard", BACKUP_FILE), ("discard_of", self.backup.study, APPLIED_BACKUP_FILE)]
-        self._run_locked([Command(command) for command in words])
+        """Delete both copies of a restored host's backup. The record of a kept deployment is deleted
+        too if the restore reverted that deployment.
+        """
+        try:
+            kept_backup = self.read_backup_copy(APPLIED_BACKUP_FILE)
+        except HostUnreachable:
+            raise
+        except AutotuneError:
+            kept_backup = None  # a record that cannot be read is not deleted
+        is_reverted = kept_backup is not None and self.backup.is_confirmed_by(kept_backup, None)
+        paths = (BACKUP_FILE, *([APPLIED_BACKUP_FILE] if is_reverted else []))
+        self._run_locked([Command(("discard", *paths))])
         self._store.remove(self.name)
         self.backup = HostBackup(self.name, self._study)
 

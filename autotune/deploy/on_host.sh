@@ -210,9 +210,6 @@ unstage() { # path…: removes the files that are staged for them
 discard() { rm -f -- "$@"; }
 # directory…: removes staged directories, and autotune's own directory if nothing else is in it
 discard_staged() { rm -rf -- "$@" && rmdir -- "$home" 2>/dev/null; :; }
-discard_of() { # study path: removes a record of originals if it belongs to the study
-    if grep -qF "\"study\": \"$1\"" -- "$2" 2>/dev/null; then rm -f -- "$2"; fi
-}
 digest() { # path: prints the digest of a file, or the target of a link
     if [ -L "$1" ]; then
         printf 'link %s\n' "$(readlink -- "$1")"

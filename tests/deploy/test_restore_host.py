@@ -463,6 +463,24 @@ def test_kernel_values_that_survive_a_reboot_are_in_a_file_until_the_restore(
     host.lock.unlock()
 
 
+def test_a_later_study_of_the_same_name_leaves_the_record_of_what_was_kept(
+    locked: Locked, here: Host, tmp_path: Path
+) -> None:
+    kept = locked("study")
+    deploy(kept, tuned(tmp_path))
+    kept.commit()
+    kept.lock.unlock()
+    shutil.rmtree(tmp_path / "studies")  # or the next study is started in another directory
+    later = locked("study")
+    deploy(later, tuned(tmp_path, b"tuned again\n"))
+    restore_host(later)
+    later.lock.unlock()
+    assert (tmp_path / "conf").read_text() == "tuned\n"
+    restore_hosts(tmp_path / "lost", {"here": here}, SERVICE_MANAGER, prefers_host_copies=True)
+    assert (tmp_path / "conf").read_text() == (tmp_path / "more").read_text() == "original\n"
+    assert later.read_backup_copy(APPLIED_BACKUP_FILE) is None
+
+
 def of_another_machine(here: Host, place: Path) -> ManagedHost:
     """The host, held by a tuner whose studies are elsewhere."""
     store = BackupStore(place / "elsewhere" / "theirs")
