@@ -65,6 +65,10 @@ CHECK_TIMEOUT_SECONDS = 150.0  # time limit to stage and check the original file
 # time limit to write files and kernel values, in addition to the time that units take to stop and start
 CHANGE_TIMEOUT_SECONDS = 60.0
 
+# ACL of an original file without an ACL, so that an ACL that others added to the file is removed. Its
+# permissions do not matter, because the mode is set afterwards.
+_MINIMAL_ACL = "user::rw-,group::---,other::---"
+
 # The line that `children_replaced` in on_host.sh prints: a unit, the number of its old processes, and
 # the addresses of their clients.
 _DRAINING_PATTERN = re.compile(
@@ -576,14 +580,8 @@ class ManagedHost:
             return Command(("stage_link", *link_arguments), required=True)
         content = base64.b64encode(file.content or b"").decode()
         mode = f"{0o644 if file.mode is None else file.mode:04o}"
-        arguments = (
-            path,
-            self._staged_path(path),
-            mode,
-            file.owner or "-",
-            content,
-            file.acl or "",
-        )
+        acl = file.acl or ("" if file.acl is None else _MINIMAL_ACL)
+        arguments = (path, self._staged_path(path), mode, file.owner or "-", content, acl)
         original_file = self.backup.state.files.get(path, FileState())
         owner_and_mode = (
             ("0:0", mode)

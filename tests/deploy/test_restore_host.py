@@ -852,6 +852,26 @@ def test_an_access_list_that_is_lost_is_noticed(
     assert not host.is_changed
 
 
+def test_an_access_list_that_others_added_is_removed(
+    locked: Locked, tmp_path: Path, access_list: bytes
+) -> None:
+    attribute = "system.posix_acl_access"
+    os.removexattr(tmp_path / "conf", attribute)
+    host = locked("study")
+    deploy(host, tuned(tmp_path))
+    os.setxattr(tmp_path / "conf", attribute, access_list)
+    setfacl = tmp_path / "bin" / "setfacl"
+    setfacl.write_text(
+        f"#!{sys.executable}\nimport os, sys\nassert sys.argv[1:4] == ['-n', '--set=user::rw-,"
+        f"group::---,other::---', '--']\n"
+        f"if {attribute!r} in os.listxattr(sys.argv[4]): os.removexattr(sys.argv[4], {attribute!r})\n"
+    )
+    setfacl.chmod(0o755)
+    restore_host(host)
+    assert attribute not in os.listxattr(tmp_path / "conf")
+    assert not host.is_changed
+
+
 def test_an_access_list_that_was_restored_is_not_reported(
     locked: Locked, tmp_path: Path, access_list: bytes
 ) -> None:
