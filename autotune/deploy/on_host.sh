@@ -233,7 +233,7 @@ set_aside() {
     while [ -e "$aside" ] || [ -L "$aside" ]; do
         again=$((again + 1)) aside=$when.$again$path
     done
-    (umask 077 && made "${aside%/*}") && $copy "$file" "$aside" || return
+    (umask 077 && made "${aside%/*}") && $copy "$file" "$aside" || { rm -f -- "$aside"; return 1; }
     [ -L "$aside" ] || sync -- "$aside"
     sync -- "${aside%/*}" && echo "$aside"
 }

@@ -160,6 +160,26 @@ def test_what_others_changed_since_is_kept_aside_and_named(locked: Locked, tmp_p
     assert f"{STATE_DIRECTORY}/overwritten/".replace("/var/lib", str(tmp_path)) in note
 
 
+def test_a_copy_that_a_full_disk_cuts_short_is_removed(locked: Locked, tmp_path: Path) -> None:
+    host = locked("study")
+    deploy(host, tuned(tmp_path))
+    (tmp_path / "conf").write_text("repaired by hand\n")
+    cp = tmp_path / "bin" / "cp"
+    cp.write_text(
+        "#!/bin/sh\nfor last; do :; done\n"
+        'case $last in */overwritten/*) printf repaired >"$last"; exit 1 ;; esac\n'
+        f'exec {shutil.which("cp")} "$@"\n'
+    )
+    cp.chmod(0o755)
+    with pytest.raises(AutotuneError, match="differs from its backup"):
+        restore_host(host)
+    assert overwritten(tmp_path) == {}
+    assert (tmp_path / "conf").read_text() == "repaired by hand\n"
+    cp.unlink()
+    restore_host(host)
+    assert overwritten(tmp_path) == {"conf": "repaired by hand\n"}
+
+
 def test_a_directory_to_which_others_have_added_files_is_kept_and_named(
     locked: Locked, tmp_path: Path
 ) -> None:
