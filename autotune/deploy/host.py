@@ -105,6 +105,12 @@ class ManagedHost:
         self.notes: list[str] = []
         self.note = note or self.notes.append
         self.backup = store.read(name) or HostBackup(name, study)
+        self.is_backup_current = False  # true once the backup was compared with the locked host
+
+    @property
+    def study_argument(self) -> str:
+        """Return the argument that names the study in hints."""
+        return format_study_argument(find_study_directory(self._store.study))
 
     @property
     def is_changed(self) -> bool:
@@ -127,10 +133,9 @@ class ManagedHost:
         """
         self.lock.renew()
         if read_lock(self.transport).boot != self.lock.boot_id:
-            study = format_study_argument(find_study_directory(self._store.study))
             raise AutotuneError(
                 f"{self.name} was rebooted during the trial",
-                hint=f"`autotune resume {study}` repeats the trial",
+                hint=f"`autotune resume {self.study_argument}` repeats the trial",
             )
 
     def observe(self, desired: HostState) -> ObservedHost:

@@ -501,6 +501,34 @@ def test_a_later_study_of_the_same_name_leaves_the_record_of_what_was_kept(
     assert later.read_backup_copy(APPLIED_BACKUP_FILE) is None
 
 
+def test_a_session_of_a_study_does_not_revert_what_the_study_kept(
+    locked: Locked, here: Host, tmp_path: Path
+) -> None:
+    kept = locked("study")
+    deploy(kept, tuned(tmp_path))
+    kept.commit()
+    kept.lock.unlock()
+    here.name = "here"
+    hosts = ManagedHosts([here], tmp_path / "studies" / "study", print, SERVICE_MANAGER)
+    with pytest.raises(AutotuneError, match="still has the configuration that study study kept"):
+        hosts.lock()
+    hosts.unlock(restored=True)  # as each session does after an error
+    assert (tmp_path / "conf").read_text() == "tuned\n"
+    assert kept.read_backup_copy(APPLIED_BACKUP_FILE) == kept.backup
+    assert any("restored 2 files" in line for line in restored(here, tmp_path))
+    assert (tmp_path / "conf").read_text() == "original\n"
+
+
+def test_a_configuration_that_cannot_be_recorded_is_not_kept(here: Host, tmp_path: Path) -> None:
+    here.name = "here"
+    hosts = ManagedHosts([here], tmp_path / "studies" / "study", print, SERVICE_MANAGER)
+    hosts.lock()
+    deploy(hosts["here"], tuned(tmp_path))
+    (tmp_path / "autotune" / "kept.json.new").mkdir()  # so the host cannot write the kept backup
+    with pytest.raises(AutotuneError, match=r"^not kept: here: .*kept\.json"):
+        hosts.unlock(restored=False)
+
+
 def of_another_machine(here: Host, place: Path) -> ManagedHost:
     """The host, held by a tuner whose studies are elsewhere."""
     store = BackupStore(place / "elsewhere" / "theirs")
@@ -587,6 +615,54 @@ def test_a_copy_from_before_the_first_change_reverts_nothing_that_others_kept(
     assert "others have restored it" in line
     assert (tmp_path / "conf").read_text() == "tuned\n"
     assert other.read_backup_copy(APPLIED_BACKUP_FILE) == other.backup
+
+
+def test_a_copy_that_was_not_compared_with_its_host_is_not_restored(
+    locked: Locked, here: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed = locked("study")
+    deploy(killed, tuned(tmp_path))
+    killed.lock.unlock()
+    other = of_another_machine(here, tmp_path)
+    restore_orphaned(other)
+    other.lock.unlock()
+    (tmp_path / "conf").write_text("later work\n")
+
+    def lose(host: ManagedHost) -> None:
+        raise HostUnreachable("lost")
+
+    here.name = "here"
+    hosts = ManagedHosts([here], tmp_path / "studies" / "study", print, SERVICE_MANAGER)
+    monkeypatch.setattr(managed_hosts, "read_host_backup", lose)
+    with pytest.raises(HostUnreachable):
+        hosts.lock()
+    hosts.unlock(restored=True)
+    assert (tmp_path / "conf").read_text() == "later work\n"
+    assert killed.lock.lock() is None
+
+
+def test_a_load_host_that_is_locked_by_others_changes_no_other_load_host(
+    here: Host, tmp_path: Path
+) -> None:
+    load_hosts = [Host(tmp_path / name) for name in "ab"]
+    for host, name in zip(load_hosts, "ab", strict=True):
+        host.name = name
+        host.place.mkdir()
+    sysctl = tmp_path / "bin" / "sysctl"
+    sysctl.write_text(f'#!/bin/sh\necho "$@" >>{tmp_path}/set\n')
+    sysctl.chmod(0o755)
+    key, store = "kernel.ostype", BackupStore(tmp_path / "study")
+    state = HostState(sysctls={key: "before the killed study"})
+    store.write(HostBackup("a", "study", state, last_written={key: ["others' value"]}))
+    other = HostLock(load_hosts[1], "other")
+    other.lock()
+    locked_hosts = LoadHosts(load_hosts, tmp_path / "study", print)
+    with pytest.raises(LockedError):
+        locked_hosts.lock_and_adjust_kernel((), lambda _: {})
+    assert not (tmp_path / "set").exists()
+    assert store.list_hosts() == ("a",)
+    assert HostLock(load_hosts[0], "next").lock() is None
+    other.unlock()
 
 
 def test_a_copy_of_a_host_that_is_as_it_was_goes_without_a_word(
