@@ -211,8 +211,8 @@ class HostBackup:
         """True if the host's own record confirms that the host has not been restored since this
         backup.
 
-        If ``record`` is ``None``, the record of a kept deployment (``kept``) is used. The host's
-        record may lack the last change.
+        If ``record`` is ``None``, the record of a kept deployment (``kept``) is used. It must contain a
+        change of this backup. The host's record may lack the last change.
         """
         if record is not None:
             recorded_values = {**record.state.files, **record.state.sysctls}
@@ -222,9 +222,18 @@ class HostBackup:
                 for name in backed_up_values.keys() & recorded_values.keys()
             )
             return record.study == self.study and has_same_values
-        return kept is not None and all(
-            {*self.last_written[name]} <= {*kept.last_written.get(name, ())}
-            for name in self.last_written
+        return kept is not None and frozenset() < self.recorded_changes <= kept.recorded_changes
+
+    @property
+    def recorded_changes(self) -> frozenset[tuple[str, str]]:
+        """Return the names and digests in ``last_written``. Files that the software creates are
+        excluded, because they are recorded before the first change.
+        """
+        return frozenset(
+            (name, digest)
+            for name, digests in self.last_written.items()
+            for digest in digests
+            if digest != ANY_DIGEST or name not in self.state.files
         )
 
     def without_foreign_changes(self, observed: ObservedHost) -> HostBackup:
@@ -459,10 +468,14 @@ def _parse_check(record: Mapping[str, Any]) -> BackupCheck:
 def _build_original(path: str, observed: ObservedFile, contents: Mapping[str, bytes]) -> FileState:
     if observed.kind == "absent":
         return FileState()
-    if observed.kind == "link" and observed.staging_directory:
+    if observed.kind == "link" and (observed.staging_directory or "\ufffd" in observed.detail):
+        reason = (
+            "in a directory to which other accounts can write"
+            if observed.staging_directory
+            else "to a path that is not UTF-8"
+        )
         raise AutotuneError(
-            f"{path} is a link in a directory to which other accounts can write",
-            hint="use the path of the file that it points to",
+            f"{path} is a link {reason}", hint="use the path of the file that it points to"
         )
     if observed.kind == "link":
         return FileState(

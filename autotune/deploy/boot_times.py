@@ -61,7 +61,7 @@ class BootTimes:
         overload.
         """
         longest_limit = max((self.stack_limit, *(self.unit_limit(*key) for key in self.units)))
-        return max(MIN_LATE_SECONDS, LATE_FACTOR * longest_limit)
+        return min(max(MIN_LATE_SECONDS, LATE_FACTOR * longest_limit), MAX_START_SECONDS)
 
     def _compute_limit(self, measured_seconds: float | None, recovery: float = 0.0) -> float:
         if self.fixed_limit is not None:

@@ -58,12 +58,16 @@ from autotune.services.registry import find_outliner
 from autotune.strict_parsing import is_decimal, parse_decimal, split_lines
 from autotune.study_argument import format_study_argument
 from autotune.target.beds import find_study_directory
-from autotune.transports.base import CommandResult, Transport
+from autotune.transports.base import CommandResult, HostUnreachable, Transport
 
 _TRIAL_TIMEOUT = ("timeout", "10")  # time limit of a test start, in seconds
 CHECK_TIMEOUT_SECONDS = 150.0  # time limit to stage and check the original files of a host
 # time limit to write files and kernel values, in addition to the time that units take to stop and start
 CHANGE_TIMEOUT_SECONDS = 60.0
+
+# ACL of an original file without an ACL, so that an ACL that others added to the file is removed. Its
+# permissions do not matter, because the mode is set afterwards.
+_MINIMAL_ACL = "user::rw-,group::---,other::---"
 
 # The line that `children_replaced` in on_host.sh prints: a unit, the number of its old processes, and
 # the addresses of their clients.
@@ -101,6 +105,12 @@ class ManagedHost:
         self.notes: list[str] = []
         self.note = note or self.notes.append
         self.backup = store.read(name) or HostBackup(name, study)
+        self.is_backup_current = False  # true once the backup was compared with the locked host
+
+    @property
+    def study_argument(self) -> str:
+        """Return the argument that names the study in hints."""
+        return format_study_argument(find_study_directory(self._store.study))
 
     @property
     def is_changed(self) -> bool:
@@ -123,10 +133,9 @@ class ManagedHost:
         """
         self.lock.renew()
         if read_lock(self.transport).boot != self.lock.boot_id:
-            study = format_study_argument(find_study_directory(self._store.study))
             raise AutotuneError(
                 f"{self.name} was rebooted during the trial",
-                hint=f"`autotune resume {study}` repeats the trial",
+                hint=f"`autotune resume {self.study_argument}` repeats the trial",
             )
 
     def observe(self, desired: HostState) -> ObservedHost:
@@ -402,9 +411,18 @@ class ManagedHost:
         ]
 
     def delete_backups(self) -> None:
-        """Delete both copies of a restored host's backup."""
-        words = [("discard", BACKUP_FILE), ("discard_of", self.backup.study, APPLIED_BACKUP_FILE)]
-        self._run_locked([Command(command) for command in words])
+        """Delete both copies of a restored host's backup. The record of a kept deployment is deleted
+        too if the restore reverted that deployment.
+        """
+        try:
+            kept_backup = self.read_backup_copy(APPLIED_BACKUP_FILE)
+        except HostUnreachable:
+            raise
+        except AutotuneError:
+            kept_backup = None  # a record that cannot be read is not deleted
+        is_reverted = kept_backup is not None and self.backup.is_confirmed_by(kept_backup, None)
+        paths = (BACKUP_FILE, *([APPLIED_BACKUP_FILE] if is_reverted else []))
+        self._run_locked([Command(("discard", *paths))])
         self._store.remove(self.name)
         self.backup = HostBackup(self.name, self._study)
 
@@ -567,14 +585,8 @@ class ManagedHost:
             return Command(("stage_link", *link_arguments), required=True)
         content = base64.b64encode(file.content or b"").decode()
         mode = f"{0o644 if file.mode is None else file.mode:04o}"
-        arguments = (
-            path,
-            self._staged_path(path),
-            mode,
-            file.owner or "-",
-            content,
-            file.acl or "",
-        )
+        acl = file.acl or ("" if file.acl is None else _MINIMAL_ACL)
+        arguments = (path, self._staged_path(path), mode, file.owner or "-", content, acl)
         original_file = self.backup.state.files.get(path, FileState())
         owner_and_mode = (
             ("0:0", mode)

@@ -87,22 +87,25 @@ class ManagedHosts:
     def unlock(self, *, restored: bool) -> None:
         """Restore the locked hosts, or keep their deployment. Then unlock all hosts.
 
-        Raises AutotuneError with the hosts that could not be restored, after restoring all other
-        hosts.
+        A host is not changed if its backup was never compared with it, because others may have changed
+        the host since the backup. Raises AutotuneError with the hosts that could not be restored, after
+        restoring all other hosts.
         """
-        locked_names = self._list_locked_names()
+        hosts = [self._hosts[name] for name in self._list_locked_names()]
+        hosts = [host for host in hosts if host.is_backup_current]
         try:
             errors_by_host = (
-                restore_in_order([self._hosts[name] for name in locked_names]).errors
+                restore_in_order(hosts).errors
                 if restored
-                else self.run_on_hosts(locked_names, ManagedHost.commit).errors
+                else run_on_all(hosts, ManagedHost.commit).errors
             )
         finally:
             self._lease.stop()
             self._unlock_each()
         if errors_by_host:
+            problem = "not restored: " if restored else "not kept: "
             raise AutotuneError(
-                "not restored: " + "; ".join(error.message for error in errors_by_host.values()),
+                problem + "; ".join(error.message for error in errors_by_host.values()),
                 hint=f"fix the cause, then run `autotune restore {self._study}`",
             )
 
@@ -204,8 +207,23 @@ def _select_orphaned_backup(host: ManagedHost) -> _OrphanedBackup:
     if backup is not None:
         host.backup = backup
     else:
+        _refuse_kept_deployment(host)
         _exclude_later_changes(host)
+    host.is_backup_current = True
     return _OrphanedBackup(host.backup, backup is not None)
+
+
+def _refuse_kept_deployment(host: ManagedHost) -> None:
+    """Raise AutotuneError if the study kept its deployment on the host. Only `autotune restore` reverts
+    a kept deployment.
+    """
+    if host.is_changed and host.backup.is_confirmed_by(
+        None, host.read_backup_copy(APPLIED_BACKUP_FILE)
+    ):
+        raise AutotuneError(
+            f"{host.name} still has the configuration that study {host.backup.study} kept there",
+            hint=f"`autotune restore {host.study_argument}` reverts it",
+        )
 
 
 def _exclude_later_changes(host: ManagedHost) -> None:

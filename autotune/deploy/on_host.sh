@@ -33,7 +33,7 @@ alone() {
     tries=3 # another tuner that releases the host may remove the directory between two commands
     while home_made; do
         if { [ -e "$mutex" ] || (umask 077 && : >>"$mutex"); } && command exec 8<"$mutex"; then
-            flock -w 100 8 || return 4
+            flock -w 100 8 || { echo 'other commands have been changing this host for 100 s'; return 4; }
             [ ! /proc/self/fd/8 -ef "$mutex" ] || return 0
         else
             tries=$((tries - 1))
@@ -210,9 +210,6 @@ unstage() { # path…: removes the files that are staged for them
 discard() { rm -f -- "$@"; }
 # directory…: removes staged directories, and autotune's own directory if nothing else is in it
 discard_staged() { rm -rf -- "$@" && rmdir -- "$home" 2>/dev/null; :; }
-discard_of() { # study path: removes a record of originals if it belongs to the study
-    if grep -qF "\"study\": \"$1\"" -- "$2" 2>/dev/null; then rm -f -- "$2"; fi
-}
 digest() { # path: prints the digest of a file, or the target of a link
     if [ -L "$1" ]; then
         printf 'link %s\n' "$(readlink -- "$1")"
@@ -236,7 +233,7 @@ set_aside() {
     while [ -e "$aside" ] || [ -L "$aside" ]; do
         again=$((again + 1)) aside=$when.$again$path
     done
-    (umask 077 && made "${aside%/*}") && $copy "$file" "$aside" || return
+    (umask 077 && made "${aside%/*}") && $copy "$file" "$aside" || { rm -f -- "$aside"; return 1; }
     [ -L "$aside" ] || sync -- "$aside"
     sync -- "${aside%/*}" && echo "$aside"
 }

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from posixpath import dirname
 
-from autotune.deploy.host import fill_secrets, staged_path
+from autotune.deploy.host import IGNORE_BROKEN_PIPE, fill_secrets, staged_path
 from autotune.deploy.host_commands import Command, run_required
 from autotune.deploy.host_state import ObservedUnit, ServiceManager, wrap_parse_errors
 from autotune.deploy.managed_hosts import ManagedHosts
@@ -358,8 +358,11 @@ class Containers(Runtime):
         for case_number, (instance, files) in enumerate(cases):
             staged_paths = {path: f"{staging_directory}/{case_number}{path}" for path in files}
             validation = instance.service.build_validation(instance.placement, files)
+            config_files = resolve_config_files(instance.service, instance.placement)
+            modes_by_path = {file.path: file.mode for file in config_files}
             commands += [
-                _build_stage_command(staged_paths[path], content) for path, content in files.items()
+                _build_stage_command(staged_paths[path], content, modes_by_path[path])
+                for path, content in files.items()
             ]
             check_indexes.append(len(commands) if validation else None)
             commands += (
@@ -367,15 +370,14 @@ class Containers(Runtime):
                 if validation
                 else []
             )
-        commands += [
-            Command(("rm", "-rf", "--", staging_directory)),
-            Command(("rmdir", VALIDATION_DIRECTORY)),
-        ]
+        remove_command = f"rm -rf {staging_directory}; rmdir {VALIDATION_DIRECTORY} 2>/dev/null"
         command_results = run_required(
             transport,
             commands,
             timeout=60.0 + 40.0 * len(cases),
-            functions=SERVICE_MANAGER.shell_functions,
+            # The files may contain secrets, so they are also removed after an error.
+            functions=f"{SERVICE_MANAGER.shell_functions}{IGNORE_BROKEN_PIPE}"
+            f"trap '{remove_command}' EXIT\n",
         )
         check_results = [
             None if index is None else command_results[index] for index in check_indexes
@@ -410,9 +412,9 @@ class Containers(Runtime):
         return ("packed", _build_unit_name(target, tier), *paths)
 
 
-def _build_stage_command(path: str, content: bytes) -> Command:
+def _build_stage_command(path: str, content: bytes, mode: int) -> Command:
     encoded_content = base64.b64encode(content).decode()
-    return Command(("stage", "", path, "0644", "0:0", encoded_content, ""), required=True)
+    return Command(("stage", "", path, f"{mode:04o}", "0:0", encoded_content, ""), required=True)
 
 
 def _build_unit_name(target: Target, tier: str) -> str:

@@ -71,12 +71,13 @@ def translate_errors(host: SshHost, connection: Connection) -> Iterator[None]:
         yield
     except AutotuneError:
         raise
-    except (SSHException, OSError, EOFError) as error:
+    # A host name with an empty or long label raises UnicodeError.
+    except (SSHException, OSError, EOFError, UnicodeError) as error:
         raise _translate_error(host, connection, error) from None
 
 
 def _translate_error(
-    host: SshHost, connection: Connection, error: SSHException | OSError | EOFError
+    host: SshHost, connection: Connection, error: SSHException | OSError | EOFError | UnicodeError
 ) -> HostUnreachable:
     """Return an error with the cause in its message and the fix in its hint."""
     address = (
@@ -112,9 +113,11 @@ def _translate_error(
     )
 
 
-def _find_reason(error: SSHException | OSError | EOFError) -> str:
+def _find_reason(error: SSHException | OSError | EOFError | UnicodeError) -> str:
     if isinstance(error, socket.gaierror | NoValidConnectionsError):
         return error.strerror or str(error)
+    if isinstance(error, UnicodeError):
+        return "invalid host name"
     reason = str(error) or "the connection was closed"
     # paramiko uses the word banner for the SSH greeting.
     return "no SSH server responded in time" if "banner" in reason else reason

@@ -26,8 +26,10 @@ from autotune.transports.base import (
 )
 from autotune.transports.remote_shell import MarkedStream, OutputMarks, build_shell_script
 
-# maximum number of concurrent sessions per connection; sshd's default is ten (MaxSessions)
+# maximum number of concurrent sessions on the first connection; sshd's default is ten (MaxSessions)
 _MAX_SESSIONS = 8
+# maximum number of connections that are opened concurrently; sshd refuses more than ten (MaxStartups)
+_MAX_LOGINS = 8
 _TRANSFER_SECONDS = 60.0  # time limit for the transfer of one file
 # additional wait for the exit status of a command that exits at its time limit
 _FINAL_STATUS_SECONDS = 1.0
@@ -206,7 +208,8 @@ class SshTransport:
         self._connection: Connection | None = None
         self._connection_lock = threading.Lock()
         self._session_slots = threading.BoundedSemaphore(_MAX_SESSIONS)
-        # idle extra connections, which are opened if sshd allows only a few sessions per connection
+        self._login_slots = threading.BoundedSemaphore(_MAX_LOGINS)
+        # idle extra connections, each for one session that the first connection does not allow
         self._extra_connections: deque[Connection] = deque()
 
     @property
@@ -275,7 +278,7 @@ class SshTransport:
 
     def _run(self, script: str, command: str, content: bytes | None, timeout: float) -> _RawResult:
         start_time, output_marks = time.monotonic(), OutputMarks()
-        with self._session_slots, self._open_channel(timeout) as channel:
+        with self._open_channel(timeout) as channel:
             exchange = CommandExchange(
                 channel, content or b"", start_time + timeout + _FINAL_STATUS_SECONDS, output_marks
             )
@@ -328,18 +331,31 @@ class SshTransport:
     @contextlib.contextmanager
     def _open_channel(self, timeout: float) -> Iterator[Channel]:
         limit_seconds = min(timeout, self.host.connect_timeout)
+        # Do not wait until other commands end, because processes that send load must start together.
+        has_slot = self._session_slots.acquire(blocking=False)
         try:
-            (channel, extra_connection) = self._open_session(limit_seconds), None
-        except ChannelException:  # sshd's limit per connection is reached (MaxSessions)
-            (channel, extra_connection) = self._open_on_another(limit_seconds)
-        try:
-            yield channel
+            (channel, extra_connection) = self._open_any_session(limit_seconds, has_slot=has_slot)
+            try:
+                yield channel
+            finally:
+                # The connection may be lost. That must not replace the error of the command.
+                with contextlib.suppress(SSHException, EOFError, OSError):
+                    channel.close()
+                if extra_connection is not None:
+                    self._extra_connections.append(extra_connection)
         finally:
-            # The connection may be lost. That must not replace the error of the command.
-            with contextlib.suppress(SSHException, EOFError, OSError):
-                channel.close()
-            if extra_connection is not None:
-                self._extra_connections.append(extra_connection)
+            if has_slot:
+                self._session_slots.release()
+
+    def _open_any_session(
+        self, limit_seconds: float, *, has_slot: bool
+    ) -> tuple[Channel, Connection | None]:
+        """Open a session on the first connection if possible, or else on an extra connection."""
+        if has_slot:
+            # The exception means that sshd's limit per connection is reached (MaxSessions).
+            with contextlib.suppress(ChannelException):
+                return self._open_session(limit_seconds), None
+        return self._open_on_another(limit_seconds)
 
     def _open_session(self, limit_seconds: float) -> Channel:
         used_connection = self._get_live_connection()
@@ -357,15 +373,15 @@ class SshTransport:
 
     def _open_on_another(self, limit_seconds: float) -> tuple[Channel, Connection]:
         """Open a session on an existing extra connection, or on a new connection."""
-        while self._extra_connections:
-            extra_connection = self._extra_connections.popleft()
+        while (extra_connection := self._take_idle_connection()) is not None:
             try:
                 return extra_connection.transport.open_session(
                     timeout=limit_seconds
                 ), extra_connection
             except (SSHException, EOFError, OSError):
                 connections.close_connection(extra_connection)
-        extra_connection = connections.open_connection(self.host)
+        with self._login_slots:
+            extra_connection = connections.open_connection(self.host)
         try:
             with connections.translate_errors(self.host, extra_connection):
                 return extra_connection.transport.open_session(
@@ -374,6 +390,13 @@ class SshTransport:
         except BaseException:
             connections.close_connection(extra_connection)
             raise
+
+    def _take_idle_connection(self) -> Connection | None:
+        """Return an idle extra connection, or ``None``. Several threads may call this method."""
+        try:
+            return self._extra_connections.popleft()
+        except IndexError:
+            return None
 
     def _get_live_connection(self) -> Connection:
         with self._connection_lock:

@@ -6,7 +6,14 @@ import pytest
 
 from autotune.deploy import boot_times
 from autotune.deploy.boot_times import BootTimes, find_wait_limit
-from autotune.deploy.unit_start import BOOT_FACTOR, MAX_START_SECONDS, UNKNOWN_BOOT_SECONDS
+from autotune.deploy.host_state import HostState
+from autotune.deploy.rollback import extend_start_seconds
+from autotune.deploy.unit_start import (
+    BOOT_FACTOR,
+    MAX_START_SECONDS,
+    UNKNOWN_BOOT_SECONDS,
+    UnitStart,
+)
 
 
 def test_an_unknown_unit_has_longer_than_a_measured_one() -> None:
@@ -41,6 +48,13 @@ def test_no_limit_is_endless() -> None:
     times = BootTimes()
     times.record_units("web1", {"app": 1e6})
     assert times.unit_limit("web1", "app") == MAX_START_SECONDS
+
+
+@pytest.mark.parametrize("times", [BootTimes(fixed_limit=1200.0), BootTimes(stack=300.0)])
+def test_a_unit_that_starts_slowly_can_be_rolled_back(times: BootTimes) -> None:
+    state = HostState(starts={"app": UnitStart()})
+    rolled_back = extend_start_seconds(state, times.late_limit)
+    assert rolled_back.starts["app"].seconds == MAX_START_SECONDS
 
 
 @pytest.mark.parametrize("answer", ["connection refused", (502, b""), (503, b""), (504, b"")])

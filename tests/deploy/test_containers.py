@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 from autotune.deploy.deploy_result import DeployFailed
-from autotune.deploy.host_commands import STATE_DIRECTORY
+from autotune.deploy.host_commands import STATE_DIRECTORY, CommandFailed
 from autotune.deploy.host_state import HostState, ObservedHost, list_differences
 from autotune.discovery.host_reading import list_config_paths
 from autotune.environments.preparation import prepare
@@ -35,12 +35,13 @@ from autotune.runtimes.containers import (
     VALIDATION_DIRECTORY,
     parse_units,
 )
-from autotune.services.base import TrialStart
+from autotune.services.base import AdoptedConfig, ConfigFile, TrialStart
 from autotune.space.facts import HostFacts
 from autotune.target.model import Target
 from autotune.target.read_target import TargetFile, read_target
 from autotune.transports.base import CommandResult
 from autotune.transports.local import LocalTransport
+from tests.deploy.doubles import Here
 
 IMAGE = "localhost/autotune-test-nginx"
 PROJECT = ACCOUNT = "autotune-test"
@@ -244,6 +245,33 @@ def test_a_container_is_recreated_from_its_own_files_and_variables(
     printed = created.read_text() if created.exists() else done.stdout
     assert outcome.replace("FILES", str(tmp_path)) in printed
     assert (done.returncode == 0) == created.exists()
+
+
+class FullDisk(Here):
+    """A host that cannot write the content of a file."""
+
+    script = b""
+
+    def rewritten(self, script: bytes) -> bytes:
+        self.script = script
+        directory = str(self.place / "check").encode()
+        return b'sync() { [ ! -f "$2" ]; }\n' + script.replace(
+            VALIDATION_DIRECTORY.encode(), directory
+        )
+
+
+def test_files_of_a_check_have_the_mode_of_the_real_ones_and_none_is_left(tmp_path: Path) -> None:
+    path, facts = "/etc/nginx/nginx.conf", {"box": HostFacts(cpus=2, memory=2**32)}
+    adopted = AdoptedConfig((ConfigFile(path, "nginx.conf", 0o600, "a secret"),), "127.0.0.1:80")
+    stack = RUNTIME.build_stack(
+        target(tmp_path), "", facts, {"box": {"nginx": "nginx"}}, {"web.box.nginx": adopted}
+    )
+    cases = [(part, {path: b"a secret"}) for part in stack.instances if part.placement.adopted]
+    host = FullDisk(tmp_path)
+    with pytest.raises(CommandFailed):
+        RUNTIME.find_validation_errors(host, cases)
+    assert re.search(rf"step stage '' \S+{path} 0600 0:0 ", host.script.decode())
+    assert not (tmp_path / "check").exists()
 
 
 def test_two_at_once_do_not_meet(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from autotune.deploy.host_lock import (
     find_stale_reason,
     renew_locks,
 )
-from autotune.errors import LOCKED_EXIT_CODE, LockedError
+from autotune.errors import LOCKED_EXIT_CODE, AutotuneError, LockedError
 from autotune.transports.base import CommandResult
 from tests.deploy.doubles import Here
 
@@ -260,6 +260,22 @@ def test_another_account_cannot_hold_up_what_is_done_on_a_host(tmp_path: Path) -
         lock.unlock()
         other.communicate(b"\n")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_commands_that_wait_too_long_for_others_name_the_reason(tmp_path: Path) -> None:
+    class Impatient(Here):
+        def rewritten(self, script: bytes) -> bytes:
+            return super().rewritten(script.replace(b"flock -w 100", b"flock -w 0.1"))
+
+    mutex = tmp_path / "autotune" / "mutex"
+    mutex.parent.mkdir()
+    with subprocess.Popen(["flock", str(mutex), "sh", "-c", "echo held; read line"],
+                          stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:  # fmt: skip
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"held\n"
+        with pytest.raises(AutotuneError, match="other commands have been changing this host"):
+            run_commands(Impatient(tmp_path), [Command(("true",))], exclusive=True)
+        other.communicate(b"\n")
 
 
 def test_the_mutex_outlives_the_removal_of_its_directory(tmp_path: Path) -> None:

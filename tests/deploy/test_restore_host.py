@@ -10,6 +10,7 @@ import os
 import shutil
 import signal
 import struct
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,7 +23,13 @@ from typing import Any
 import pytest
 
 from autotune.deploy import managed_hosts
-from autotune.deploy.backup import SYSCTL_FILE, BackupCheck, BackupStore, decode_backup
+from autotune.deploy.backup import (
+    SYSCTL_FILE,
+    BackupCheck,
+    BackupStore,
+    HostBackup,
+    decode_backup,
+)
 from autotune.deploy.deployment import Deployment, EntryProbe
 from autotune.deploy.desired_state import plan_host
 from autotune.deploy.host import ManagedHost, _build_backup_check
@@ -34,8 +41,10 @@ from autotune.deploy.host_commands import (
     CommandFailed,
     run_commands,
 )
+from autotune.deploy.host_lock import HostLock
 from autotune.deploy.host_state import FileState, HostPlan, HostState
 from autotune.deploy.managed_hosts import (
+    LoadHosts,
     ManagedHosts,
     restore_hosts,
     restore_orphaned,
@@ -43,7 +52,7 @@ from autotune.deploy.managed_hosts import (
 from autotune.deploy.rollback import roll_back_hosts
 from autotune.deploy.runtime import ConfigurationCheck
 from autotune.deploy.stack import ServiceInstance
-from autotune.errors import AutotuneError
+from autotune.errors import AutotuneError, LockedError
 from autotune.runtimes.systemd import SERVICE_MANAGER
 from autotune.services.base import Action, Endpoint, Placement, Role
 from autotune.services.registry import SHIPPED
@@ -149,6 +158,26 @@ def test_what_others_changed_since_is_kept_aside_and_named(locked: Locked, tmp_p
     (note,) = host.notes
     assert str(tmp_path / "conf") in note
     assert f"{STATE_DIRECTORY}/overwritten/".replace("/var/lib", str(tmp_path)) in note
+
+
+def test_a_copy_that_a_full_disk_cuts_short_is_removed(locked: Locked, tmp_path: Path) -> None:
+    host = locked("study")
+    deploy(host, tuned(tmp_path))
+    (tmp_path / "conf").write_text("repaired by hand\n")
+    cp = tmp_path / "bin" / "cp"
+    cp.write_text(
+        "#!/bin/sh\nfor last; do :; done\n"
+        'case $last in */overwritten/*) printf repaired >"$last"; exit 1 ;; esac\n'
+        f'exec {shutil.which("cp")} "$@"\n'
+    )
+    cp.chmod(0o755)
+    with pytest.raises(AutotuneError, match="differs from its backup"):
+        restore_host(host)
+    assert overwritten(tmp_path) == {}
+    assert (tmp_path / "conf").read_text() == "repaired by hand\n"
+    cp.unlink()
+    restore_host(host)
+    assert overwritten(tmp_path) == {"conf": "repaired by hand\n"}
 
 
 def test_a_directory_to_which_others_have_added_files_is_kept_and_named(
@@ -454,6 +483,52 @@ def test_kernel_values_that_survive_a_reboot_are_in_a_file_until_the_restore(
     host.lock.unlock()
 
 
+def test_a_later_study_of_the_same_name_leaves_the_record_of_what_was_kept(
+    locked: Locked, here: Host, tmp_path: Path
+) -> None:
+    kept = locked("study")
+    deploy(kept, tuned(tmp_path))
+    kept.commit()
+    kept.lock.unlock()
+    shutil.rmtree(tmp_path / "studies")  # or the next study is started in another directory
+    later = locked("study")
+    deploy(later, tuned(tmp_path, b"tuned again\n"))
+    restore_host(later)
+    later.lock.unlock()
+    assert (tmp_path / "conf").read_text() == "tuned\n"
+    restore_hosts(tmp_path / "lost", {"here": here}, SERVICE_MANAGER, prefers_host_copies=True)
+    assert (tmp_path / "conf").read_text() == (tmp_path / "more").read_text() == "original\n"
+    assert later.read_backup_copy(APPLIED_BACKUP_FILE) is None
+
+
+def test_a_session_of_a_study_does_not_revert_what_the_study_kept(
+    locked: Locked, here: Host, tmp_path: Path
+) -> None:
+    kept = locked("study")
+    deploy(kept, tuned(tmp_path))
+    kept.commit()
+    kept.lock.unlock()
+    here.name = "here"
+    hosts = ManagedHosts([here], tmp_path / "studies" / "study", print, SERVICE_MANAGER)
+    with pytest.raises(AutotuneError, match="still has the configuration that study study kept"):
+        hosts.lock()
+    hosts.unlock(restored=True)  # as each session does after an error
+    assert (tmp_path / "conf").read_text() == "tuned\n"
+    assert kept.read_backup_copy(APPLIED_BACKUP_FILE) == kept.backup
+    assert any("restored 2 files" in line for line in restored(here, tmp_path))
+    assert (tmp_path / "conf").read_text() == "original\n"
+
+
+def test_a_configuration_that_cannot_be_recorded_is_not_kept(here: Host, tmp_path: Path) -> None:
+    here.name = "here"
+    hosts = ManagedHosts([here], tmp_path / "studies" / "study", print, SERVICE_MANAGER)
+    hosts.lock()
+    deploy(hosts["here"], tuned(tmp_path))
+    (tmp_path / "autotune" / "kept.json.new").mkdir()  # so the host cannot write the kept backup
+    with pytest.raises(AutotuneError, match=r"^not kept: here: .*kept\.json"):
+        hosts.unlock(restored=False)
+
+
 def of_another_machine(here: Host, place: Path) -> ManagedHost:
     """The host, held by a tuner whose studies are elsewhere."""
     store = BackupStore(place / "elsewhere" / "theirs")
@@ -520,6 +595,74 @@ def test_locks_are_renewed_while_hosts_are_restored(
         killed.lock.unlock()
         monkeypatch.setattr(managed_hosts, "restore_in_order", restore)
         restored(here, tmp_path)
+
+
+@pytest.mark.parametrize("created", [(), ("dump",)])
+def test_a_copy_from_before_the_first_change_reverts_nothing_that_others_kept(
+    locked: Locked, here: Host, tmp_path: Path, created: tuple[str, ...]
+) -> None:
+    created_files = [str(tmp_path / name) for name in created]
+    killed = locked("study")
+    killed.back_up(tuned(tmp_path), created_files)  # and is killed while it measures the baseline
+    killed.lock.unlock()
+    other = of_another_machine(here, tmp_path)
+    restore_orphaned(other)
+    other.back_up(tuned(tmp_path), created_files)
+    deploy(other, tuned(tmp_path))
+    other.commit()
+    other.lock.unlock()
+    (line,) = restored(here, tmp_path)
+    assert "others have restored it" in line
+    assert (tmp_path / "conf").read_text() == "tuned\n"
+    assert other.read_backup_copy(APPLIED_BACKUP_FILE) == other.backup
+
+
+def test_a_copy_that_was_not_compared_with_its_host_is_not_restored(
+    locked: Locked, here: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed = locked("study")
+    deploy(killed, tuned(tmp_path))
+    killed.lock.unlock()
+    other = of_another_machine(here, tmp_path)
+    restore_orphaned(other)
+    other.lock.unlock()
+    (tmp_path / "conf").write_text("later work\n")
+
+    def lose(host: ManagedHost) -> None:
+        raise HostUnreachable("lost")
+
+    here.name = "here"
+    hosts = ManagedHosts([here], tmp_path / "studies" / "study", print, SERVICE_MANAGER)
+    monkeypatch.setattr(managed_hosts, "read_host_backup", lose)
+    with pytest.raises(HostUnreachable):
+        hosts.lock()
+    hosts.unlock(restored=True)
+    assert (tmp_path / "conf").read_text() == "later work\n"
+    assert killed.lock.lock() is None
+
+
+def test_a_load_host_that_is_locked_by_others_changes_no_other_load_host(
+    here: Host, tmp_path: Path
+) -> None:
+    load_hosts = [Host(tmp_path / name) for name in "ab"]
+    for host, name in zip(load_hosts, "ab", strict=True):
+        host.name = name
+        host.place.mkdir()
+    sysctl = tmp_path / "bin" / "sysctl"
+    sysctl.write_text(f'#!/bin/sh\necho "$@" >>{tmp_path}/set\n')
+    sysctl.chmod(0o755)
+    key, store = "kernel.ostype", BackupStore(tmp_path / "study")
+    state = HostState(sysctls={key: "before the killed study"})
+    store.write(HostBackup("a", "study", state, last_written={key: ["others' value"]}))
+    other = HostLock(load_hosts[1], "other")
+    other.lock()
+    locked_hosts = LoadHosts(load_hosts, tmp_path / "study", print)
+    with pytest.raises(LockedError):
+        locked_hosts.lock_and_adjust_kernel((), lambda _: {})
+    assert not (tmp_path / "set").exists()
+    assert store.list_hosts() == ("a",)
+    assert HostLock(load_hosts[0], "next").lock() is None
+    other.unlock()
 
 
 def test_a_copy_of_a_host_that_is_as_it_was_goes_without_a_word(
@@ -805,6 +948,26 @@ def test_an_access_list_that_is_lost_is_noticed(
     assert not host.is_changed
 
 
+def test_an_access_list_that_others_added_is_removed(
+    locked: Locked, tmp_path: Path, access_list: bytes
+) -> None:
+    attribute = "system.posix_acl_access"
+    os.removexattr(tmp_path / "conf", attribute)
+    host = locked("study")
+    deploy(host, tuned(tmp_path))
+    os.setxattr(tmp_path / "conf", attribute, access_list)
+    setfacl = tmp_path / "bin" / "setfacl"
+    setfacl.write_text(
+        f"#!{sys.executable}\nimport os, sys\nassert sys.argv[1:4] == ['-n', '--set=user::rw-,"
+        f"group::---,other::---', '--']\n"
+        f"if {attribute!r} in os.listxattr(sys.argv[4]): os.removexattr(sys.argv[4], {attribute!r})\n"
+    )
+    setfacl.chmod(0o755)
+    restore_host(host)
+    assert attribute not in os.listxattr(tmp_path / "conf")
+    assert not host.is_changed
+
+
 def test_an_access_list_that_was_restored_is_not_reported(
     locked: Locked, tmp_path: Path, access_list: bytes
 ) -> None:
@@ -823,6 +986,15 @@ def test_a_file_that_has_other_names_is_refused(locked: Locked, tmp_path: Path) 
     with pytest.raises(AutotuneError, match="hard links"):
         host.back_up(tuned(tmp_path))
     assert host.read_backup_copy(BACKUP_FILE) is None
+
+
+def test_a_link_to_a_path_that_is_not_utf8_is_refused(locked: Locked, tmp_path: Path) -> None:
+    (tmp_path / "conf").unlink()
+    (tmp_path / "conf").symlink_to(os.fsdecode(b"caf\xe9"))
+    host = locked("study")
+    with pytest.raises(AutotuneError, match="conf is a link to a path that is not UTF-8"):
+        host.back_up(tuned(tmp_path))
+    assert not host.is_changed
 
 
 class Cut(Host):

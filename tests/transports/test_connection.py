@@ -114,6 +114,12 @@ def test_a_port_nobody_listens_on_is_said_so() -> None:
             open_connection(SshHost("web1", "127.0.0.1", port=port))
 
 
+@pytest.mark.parametrize("address", ["web1..example.org", "a" * 64])
+def test_an_address_that_cannot_be_a_host_name_is_an_error_of_its_host(address: str) -> None:
+    with pytest.raises(HostUnreachable, match=f"web1: .*{address}.*invalid host name"):
+        open_connection(SshHost("web1", address))
+
+
 def test_a_host_that_does_not_greet_is_given_up() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         host = SshHost("web1", "127.0.0.1", port=silent.getsockname()[1], connect_timeout=0.3)

@@ -177,6 +177,20 @@ def test_one_session_at_a_time_is_enough(tmp_path: Path) -> None:
 
 
 @pytest.mark.stack
+def test_no_command_waits_for_the_end_of_others(tmp_path: Path) -> None:
+    """The processes that send load start together, however many there are."""
+    meet = 'touch "$1/$2"; until [ "$(ls "$1" | wc -l)" = "$3" ]; do sleep 0.1; done; echo met'
+    (tmp_path / "started").mkdir()
+    with ssh_server(tmp_path) as host, ThreadPoolExecutor(20) as pool:
+        transport = SshTransport(host)
+        commands = [["sh", "-c", meet, "sh", str(tmp_path / "started"), str(number), "20"]
+                    for number in range(20)]  # fmt: skip
+        ends = [pool.submit(transport.run, command, timeout=30) for command in commands]
+        assert [end.result().stdout for end in ends] == ["met\n"] * 20
+        transport.close()
+
+
+@pytest.mark.stack
 def test_a_host_without_any_session_has_a_hint(tmp_path: Path) -> None:
     with ssh_server(tmp_path, "MaxSessions 0") as host:
         transport = SshTransport(host)
