@@ -20,7 +20,9 @@ from autotune.services.diagnosis import (
     Resource,
     ResourceShortage,
 )
+from autotune.services.nginx import adoption as nginx_adoption
 from autotune.services.php_fpm.service import PhpFpm
+from autotune.services.php_ini.adoption import find_services
 from autotune.services.php_ini.diagnosis import DIAGNOSIS
 from autotune.services.php_ini.parameters import PARAMETERS
 from autotune.services.php_ini.service import PhpIni, parse_effective, parse_value
@@ -181,8 +183,6 @@ def test_apache_has_another_build_with_files_of_its_own() -> None:
     assert PhpIni("fpm").list_readbacks(elsewhere)[0].argv[-1] == "tcp://127.0.0.1:9000"
 
 
-FULL = {"hits": 900.0, "misses": 600.0}
-
 def holding(path: str, unit: str = "") -> AdoptedConfig:
     return AdoptedConfig((ConfigFile(path, "t.j2"),), unit=unit, main=path if unit else "")
 
@@ -231,6 +231,8 @@ def test_nginx_s_files_are_parsed_only_if_they_hand_values_over(
     assert [s.key for s in find_services(handing) if not isinstance(s, str)] == ["php-ini-fpm"]
     assert parsed_hosts == [handing]
 
+
+FULL = {"hits": 900.0, "misses": 600.0}
 
 
 @pytest.mark.parametrize(
