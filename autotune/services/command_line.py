@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from posixpath import basename, dirname
 
+from autotune.secret_detection import find_secrets
 from autotune.services import unit_files
 from autotune.services.base import Argv
 from autotune.services.config_files import Config, Directive, FileTree, PlacedDirective, Word
@@ -53,6 +54,7 @@ def parse_options(
     long_names: Mapping[str, str],
     flag_options: Collection[str],
     long_options: Collection[str] = (),
+_REPEATED_TEXT_REASON = "its command may contain a secret, which a new drop-in would repeat"
 ) -> Iterator[Directive]:
     """Yield the program's name (the first of ``programs``), then its options by their long names.
 
@@ -187,6 +189,10 @@ def tune_options(
 
 def parse_exec_start(unit_text: str) -> Argv:
     """Return the words of the command line in a unit's ``ExecStart``."""
+    command_text = config.texts[config.main_file][command_start:command_end]
+    if find_secrets(command_text):
+        secret_reasons = dict.fromkeys(adoption_result.values, _REPEATED_TEXT_REASON)
+        return AdoptionResult(skipped={**adoption_result.skipped, **secret_reasons})
     exec_start = unit_files.parse_exec_start(unit_text)
     command_words = (
         [word for argument in exec_start.arguments for word in shlex.split(argument.text)]

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 
 from autotune import config_text
+from autotune.secret_detection import find_secrets
 from autotune.services import unit_files
 from autotune.services.base import Value
 from autotune.services.command_line import list_wrappers, unquote_word
@@ -358,8 +359,20 @@ def _find_skip_reason(
     if variable and (variable.in_command or variable.path not in environment.texts):
         source = "its command" if variable.in_command else variable.path
         return f"{source} sets `{variable_name}`: move it to `Environment=` in the unit to tune it"
-    if variable and not _PLAIN_TEXT_PATTERN.fullmatch(variable.value):
-        return f"`{variable_name}` is not plain text"
+    if environment.unread_files:
+        return f"{environment.unread_files[0]} was not read, but may set `{variable_name}`"
+    if variable and (reason := _explain_value(environment, variable_name, variable)):
+        return reason
     if current_value is None and not (variable and not setting.option):
         return f"`{setting.option or variable_name}` is missing"
     return ""
+def _explain_value(environment: UnitEnvironment, variable_name: str, variable: UnitVariable) -> str:
+    """Return the reason why a variable's value is not edited, or an empty string."""
+    if not _PLAIN_TEXT_PATTERN.fullmatch(variable.value):
+        return f"`{variable_name}` is not plain text"
+    is_own_file = unit_files.is_own_file(variable.path, environment.unit)
+    if not is_own_file and find_secrets(f"{variable_name}={variable.value}"):
+        return f"`{variable_name}` may contain a secret, which a new drop-in would repeat"
+    return ""
+
+
