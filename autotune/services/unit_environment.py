@@ -260,14 +260,13 @@ def tune_variables(
         )
         variable = environment.variables.get(variable_name)
         if variable and unit_files.is_own_file(variable.path, environment.unit):
-            variable_start = variable.position
+            values, variable_start = adoption_result.values, variable.position
+            replacements += _build_quotes(environment, variable_name, values, replacements)
             edits = (
                 Edit(variable.path, variable_start + start, variable_start + replacement_end, text)
                 for start, replacement_end, text in replacements
             )
-            adoption_result = AdoptionResult(
-                tuple(edits), adoption_result.values, adoption_result.skipped
-            )
+            adoption_result = AdoptionResult(tuple(edits), values, adoption_result.skipped)
         elif replacements:
             value_template = render_edits(environment.get_value(variable_name), replacements)
             assignment_lines += f'Environment="{variable_name}={value_template}"\n'
@@ -304,6 +303,30 @@ def _build_replacements(
         current_value, replacement = _build_replacement(environment, setting)
         if skip_reason := _find_skip_reason(environment, setting, current_value):
             adoption_result.skipped[setting.parameter] = skip_reason
+def _build_quotes(
+    environment: UnitEnvironment,
+    variable_name: str,
+    values: Mapping[str, Value],
+    replacements: _Replacements,
+) -> _Replacements:
+    """Return quotes around an assignment in a unit, which are written if an option is added to the value.
+    Without quotes, the blank before the option would end the value.
+    """
+    variable = environment.variables[variable_name]
+    value_end = variable.position + len(variable.value)
+    next_character = environment.texts.get(variable.path, "")[value_end : value_end + 1]
+    change_condition = " or ".join(
+        f"{name} != {format_literal(value)}"
+        for (name, value), (start, end, _) in zip(values.items(), replacements, strict=True)
+        if start == end
+    )
+    if not change_condition or not variable.value or next_character in ("'", '"'):
+        return []
+    quote = f'{{{{ \'"\' if {change_condition} else "" }}}}'
+    name_start, length = -len(f"{variable_name}="), len(variable.value)
+    return [(name_start, name_start, quote), (length, length, quote)]
+
+
         elif current_value is None or not accepts_value(setting.parameter, current_value):
             adoption_result.skipped[setting.parameter] = (
                 f"`{variable_name}` has no valid baseline value"
