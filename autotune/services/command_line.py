@@ -145,12 +145,11 @@ def read_unit_command(file_tree: FileTree, unit: str, option_parser: OptionParse
         return Config(drop_in_path)
     command_file, command = exec_start
     directives = (command, *option_parser(command.arguments))
-    unreadable_links = unit_files.find_unreadable_links(file_tree, unit)
     return Config(
         command_file,
         {drop_in_path: "", command_file: file_tree.read_text(command_file)},
         tuple(PlacedDirective(command_file, directive) for directive in directives),
-        {link: file_tree.explain_missing(link) for link in unreadable_links},
+        unit_files.find_unread_drop_ins(file_tree, unit),
     )
 
 
@@ -194,11 +193,8 @@ def parse_exec_start(unit_text: str) -> Argv:
         secret_reasons = dict.fromkeys(adoption_result.values, _REPEATED_TEXT_REASON)
         return AdoptionResult(skipped={**adoption_result.skipped, **secret_reasons})
     exec_start = unit_files.parse_exec_start(unit_text)
-    command_words = (
-        [word for argument in exec_start.arguments for word in shlex.split(argument.text)]
-        if exec_start
-        else []
-    )
+    command_text = " ".join(word.text for word in exec_start.arguments) if exec_start else ""
+    command_words = shlex.split(command_text.lstrip(_PREFIXES))
     return tuple(word.replace("%%", "%") for word in command_words)
 
 

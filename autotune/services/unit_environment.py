@@ -130,7 +130,8 @@ def read_environment(file_tree: FileTree, unit: str) -> UnitEnvironment:
         remaining | dict(_parse_env_command(file_tree, unit)),
         (
             *(path for path in unread_paths if not _is_absent(file_tree, path, environment_paths)),
-            *unit_files.find_unreadable_links(file_tree, unit),
+            *unit_files.find_unread_drop_ins(file_tree, unit),
+            *([_SUDO_POLICY_FILE] if "sudo" in dict(wrappers) else []),
         ),
         frozenset(unset_names),
     )
