@@ -19,6 +19,7 @@ from autotune.services.registry import Catalogue, select_companions
 _ADDRESS_PATTERN = re.compile(
     r"(\[[0-9a-fA-F:]+\]|(?<![A-Za-z0-9_.-])[A-Za-z0-9_.-]++):([0-9]{2,5})"
 )
+_MAX_PORT = 65_535
 _SOCKET_PATTERN = re.compile(r"(?:unix[:@])?(/[^:]*)")
 _LOOPBACK_ADDRESSES = frozenset({"127.0.0.1", "localhost", "[::1]", "::1"})
 _KIND_ORDER = ("lb", "http_cache", "web", "app", "cache", "store", "db")
@@ -229,9 +230,13 @@ def list_unread(host: DiscoveredHost, adoption: Adoption) -> list[str]:
 
 
 def _explain_invalid_names(service: RunningService) -> str:
-    """Return why a path or address of a service cannot be used in commands and records; empty if all
-    can be used.
+    """Return why a path, address or port of a service cannot be used in commands and records; empty if
+    all can be used.
     """
+    if service.port > _MAX_PORT:
+        return (
+            f"its files set port {service.port}, but ports end at {_MAX_PORT}, so it is not tuned"
+        )
     checked_names = (
         service.config.main_file,
         service.unit,

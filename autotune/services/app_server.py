@@ -63,6 +63,10 @@ ParameterLocation = Word | EnvironmentSetting | Tunable | str
 
 
 _UNIT_TEMPLATE_REASON = "it is a template unit: only instances with their own unit are tuned"
+_RIVAL_REASON = (
+    "not tuned, because {} sets the same address: remove the address from the unit that does not"
+    " listen"
+)
 
 
 def explain_command_option(option_name: str, file: str) -> str:
@@ -235,6 +239,36 @@ def match_sockets(host: RunningHost, socket_pattern: str) -> list[str]:
     return [location for location in host.backlogs if fnmatchcase(location, socket_pattern)]
 
 
+def _drop_jobs(
+    host: RunningHost, candidates: Iterable[ServerCandidate | str]
+) -> list[ServerCandidate | str]:
+    """Return the candidates without jobs (`Type=oneshot`) that have the address of a server."""
+
+    def is_job(candidate: ServerCandidate) -> bool:
+        return unit_files.find_option(host.tree, candidate[0], "Type") == "oneshot"
+
+    all_candidates = [*candidates]
+    server_locations = {c[2] for c in all_candidates if not isinstance(c, str) and not is_job(c)}
+    return [
+        c
+        for c in all_candidates
+        if isinstance(c, str) or c[2] not in server_locations or not is_job(c)
+    ]
+
+
+def _find_rival(server: ServerCandidate, candidates: Iterable[ServerCandidate | str]) -> str:
+    """Return another unit with the address of ``server``, or an empty string. The files do not show which
+    unit listens.
+    """
+    unit, _, listen_location = server
+    rivals = (
+        candidate[0]
+        for candidate in candidates
+        if not isinstance(candidate, str) and candidate[2] == listen_location
+    )
+    return next((rival for rival in rivals if rival != unit and "@." not in rival), "")
+
+
 def _find_running(
     host: RunningHost, service: type[Service], candidates: Iterable[ServerCandidate | str]
 ) -> Iterator[RunningService | str]:
@@ -244,8 +278,8 @@ def _find_running(
     If a candidate is text, it is the reason why a server is not tuned. A systemd specifier (`%i`)
     in an address matches any text.
     """
-    first_unit = ""
-    for candidate in candidates:
+    first_unit, servers = "", _drop_jobs(host, candidates)
+    for candidate in servers:
         if isinstance(candidate, str):
             yield candidate
             continue
@@ -255,6 +289,9 @@ def _find_running(
             continue
         if "@." in unit:
             yield f"{unit}: {_UNIT_TEMPLATE_REASON}"
+            continue
+        if rival := _find_rival(candidate, servers):
+            yield f"{unit}: {_RIVAL_REASON.format(rival)}"
             continue
         if socket and first_unit:
             skip_reason = (

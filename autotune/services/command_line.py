@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from posixpath import basename, dirname
 
+from autotune.secret_detection import find_secrets
 from autotune.services import unit_files
 from autotune.services.base import Argv
 from autotune.services.config_files import Config, Directive, FileTree, PlacedDirective, Word
@@ -24,11 +25,11 @@ from autotune.services.directives import (
 )
 
 EXEC_START = "ExecStart"
-_SHELLS = ("sh", "bash", "dash", "ksh", "zsh")
+_SHELLS = ("sh", "bash", "dash", "ksh", "zsh", "su")  # su runs its command in a shell
 _PREFIXES = "-@:+!"  # characters before the program in a unit's command, which systemd interprets
 # Programs that start the program in their arguments, each with a pattern of the options whose value is
 # the next word.
-WRAPPERS = {
+_WRAPPERS = {
     "env": r"-[uC]|--unset|--chdir",
     "nice": r"-n|--adjustment",
     "ionice": r"-[cn]|--class|--classdata",
@@ -39,10 +40,21 @@ WRAPPERS = {
     r"|selinux-label|apparmor-profile)",
     "dumb-init": r"-r|--rewrite",
     "tini": r"-[pe]",
+    "nohup": r"",
+    "setsid": r"",
+    "stdbuf": r"-[ioe]|--(input|output|error)",
+    "timeout": r"-[ks]|--(kill-after|signal)",
+    "runuser": r"-[ugGw]|--(user|group|supp-group|whitelist-environment)",
+    "sudo": r"-[ABEHKNPSbikns]*[CDRTUghprtu]|--(close-from|chdir|chroot|command-timeout|other-user"
+    r"|group|host|prompt|role|type|user)",
 }
+ASSIGNING_WRAPPERS = ("env", "sudo")  # programs whose arguments may set variables
+# A duration, a priority, a list of CPUs, or a mask of CPUs, which is hexadecimal.
+_NUMBER_PATTERN = re.compile(r"[0-9]|[0-9a-f]+$")
 SHELL_REASON = (
     "not tuned, because a shell starts it: start the program directly in ExecStart= to tune it"
 )
+_REPEATED_TEXT_REASON = "its command may contain a secret, which a new drop-in would repeat"
 CommandWords = tuple[Word, ...]
 OptionParser = Callable[[CommandWords], Iterable[Directive]]  # parses the words of a command line
 
@@ -100,11 +112,17 @@ def expand_prefix(prefix: str, options: Collection[str]) -> str:
     )
 
 
-def starts_shell(words: Iterable[str], program: re.Pattern[str]) -> bool:
+def starts_shell(words: CommandWords, program: re.Pattern[str]) -> bool:
     """True if a command runs a shell that starts a program whose name ``program`` matches."""
-    first_word, *other_words = [*words] or [""]
-    shell = basename(first_word.strip("\"'").lstrip(_PREFIXES))
+    first_word, *other_words = skip_wrappers(words) or [""]
+    shell = basename(first_word.lstrip(_PREFIXES))
     return shell in _SHELLS and any(map(program.search, other_words))
+
+
+def skip_wrappers(words: CommandWords) -> list[str]:
+    """Return the words of a unit's command without the wrappers at its start, such as `env`."""
+    wrapper_words = sum(1 + len(arguments) for _, arguments in list_wrappers(words))
+    return [unquote_word(word).text for word in words[wrapper_words:]]
 
 
 def list_wrappers(words: Iterable[Word]) -> list[tuple[str, list[Word]]]:
@@ -118,20 +136,21 @@ def list_wrappers(words: Iterable[Word]) -> list[tuple[str, list[Word]]]:
         program, arguments = wrappers[-1] if wrappers else ("", [])
         if is_option_value or _is_wrapper_argument(program, word.text):
             is_option = not is_option_value
-            is_option_value = is_option and bool(re.fullmatch(WRAPPERS[program], word.text))
+            is_option_value = is_option and bool(re.fullmatch(_WRAPPERS[program], word.text))
             arguments.append(word)
             continue
         name = basename(word.text if wrappers else word.text.lstrip(_PREFIXES))
-        if name not in WRAPPERS:
+        if name not in _WRAPPERS:
             break
         wrappers.append((name, []))
     return wrappers
 
 
 def _is_wrapper_argument(program: str, text: str) -> bool:
-    """True for options and numbers, such as a priority or a list of CPUs, and for variables of `env`."""
-    is_variable = program == "env" and "=" in text
-    return bool(program) and (is_variable or text.startswith("-") or text[:1].isdigit())
+    """True for options, for variables, and for numbers such as a priority or a mask of CPUs."""
+    is_variable = program in ASSIGNING_WRAPPERS and "=" in text
+    is_number = _NUMBER_PATTERN.match(text) is not None
+    return bool(program) and (is_variable or text.startswith("-") or is_number)
 
 
 def read_unit_command(file_tree: FileTree, unit: str, option_parser: OptionParser) -> Config:
@@ -143,12 +162,11 @@ def read_unit_command(file_tree: FileTree, unit: str, option_parser: OptionParse
         return Config(drop_in_path)
     command_file, command = exec_start
     directives = (command, *option_parser(command.arguments))
-    unreadable_links = unit_files.find_unreadable_links(file_tree, unit)
     return Config(
         command_file,
         {drop_in_path: "", command_file: file_tree.read_text(command_file)},
         tuple(PlacedDirective(command_file, directive) for directive in directives),
-        {link: file_tree.explain_missing(link) for link in unreadable_links},
+        unit_files.find_unread_drop_ins(file_tree, unit),
     )
 
 
@@ -171,13 +189,15 @@ def tune_options(
         return adoption_result
     command = config.find_all(EXEC_START)[-1]
     command_start, command_end = command.directive.arguments[0].start, command.end_position[1]
+    command_text = config.texts[config.main_file][command_start:command_end]
+    if find_secrets(command_text):
+        secret_reasons = dict.fromkeys(adoption_result.values, _REPEATED_TEXT_REASON)
+        return AdoptionResult(skipped={**adoption_result.skipped, **secret_reasons})
     text_replacements = (
         (edit.start - command_start, edit.end - command_start, edit.text)
         for edit in adoption_result.edits
     )
-    command_template = render_edits(
-        config.texts[config.main_file][command_start:command_end], text_replacements
-    )
+    command_template = render_edits(command_text, text_replacements)
     drop_in_text = f"[Service]\n{EXEC_START}=\n{EXEC_START}={command_template}\n"
     return replace(
         adoption_result,
@@ -188,11 +208,8 @@ def tune_options(
 def parse_exec_start(unit_text: str) -> Argv:
     """Return the words of the command line in a unit's ``ExecStart``."""
     exec_start = unit_files.parse_exec_start(unit_text)
-    command_words = (
-        [word for argument in exec_start.arguments for word in shlex.split(argument.text)]
-        if exec_start
-        else []
-    )
+    command_text = " ".join(word.text for word in exec_start.arguments) if exec_start else ""
+    command_words = shlex.split(command_text.lstrip(_PREFIXES))
     return tuple(word.replace("%%", "%") for word in command_words)
 
 

@@ -65,16 +65,21 @@ def _is_bulk_complete(reply: bytes) -> bool:
     return len(body) >= int(length_text) + 2
 
 
-# Passes redis-cli the password that the host's own files set. The password never leaves the host.
+# Passes redis-cli the password that the host's own files set. The password never leaves the host. Redis
+# ignores the case of names, and accepts paths in quotes. Included files may include others.
 _AUTH_SCRIPT = r"""
-file=$1
-files="$1 $(sed -n 's/^[ \t]*include[ \t]\+//p' "$1")"
-REDISCLI_AUTH=$(sed -n -e 's/^[ \t]*requirepass[ \t]\+//p' -- $files | tail -n 1 |
+file=$1 files="$1 "
+for level in 1 2 3 4; do
+    included=$(sed -n 's/^[ \t]*include[ \t]\+//Ip' -- $files | tr -d "\"'\r" | awk '!seen[$0]++')
+    [ "$files" != "$1 $included" ] || break
+    files="$1 $included"
+done
+REDISCLI_AUTH=$(sed -n -e 's/^[ \t]*requirepass[ \t]\+//Ip' -- $files | tail -n 1 |
     sed -e "s/^\(['\"]\)\(.*\)\1[ \t]*$/\2/")
 [ -z "$REDISCLI_AUTH" ] || export REDISCLI_AUTH
 shift
 """
-_PROTECTED_PATTERN = re.compile(rb"(?m)^[ \t]*(?:requirepass|aclfile|user)[ \t]")
+_PROTECTED_PATTERN = re.compile(rb"(?mi)^[ \t]*(?:requirepass|aclfile|user)[ \t]")
 _WITH_AUTH_SCRIPT = f'{_AUTH_SCRIPT}exec "$@"\n'
 # If the files define users, they also contain the users' passwords, so a restart loses nothing.
 # Otherwise, the script queries the server with the password in the files. A server with a different
@@ -82,14 +87,14 @@ _WITH_AUTH_SCRIPT = f'{_AUTH_SCRIPT}exec "$@"\n'
 _UNPERSISTED_SCRIPT = (
     _AUTH_SCRIPT
     + r"""
-if [ -n "$4" ] && grep -q -e '^[ \t]*\(requirepass\|aclfile\|user\)[ \t]' -- $files; then
+if [ -n "$4" ] && grep -qi -e '^[[:blank:]]*\(requirepass\|aclfile\|user\)[[:blank:]]' -- $files; then
     echo "uses users or a password from $file, which the replaced file would lose"
     echo '"""
     + FILE_REPLACED_HINT
     + r"""'
     exit
 fi
-! grep -q -e '^[ \t]*\(aclfile\|user\)[ \t]' -- $files || exit 0
+! grep -qi -e '^[[:blank:]]*\(aclfile\|user\)[[:blank:]]' -- $files || exit 0
 for address in "$2" 127.0.0.1; do
     case $("$1" -h "$address" -p "$3" PING 2>&1) in
         *NOAUTH* | *WRONGPASS* | *'without any password'*)

@@ -10,9 +10,15 @@ from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 
 from autotune import config_text
+from autotune.secret_detection import find_secrets
 from autotune.services import unit_files
 from autotune.services.base import Value
-from autotune.services.command_line import list_wrappers, unquote_word
+from autotune.services.command_line import (
+    ASSIGNING_WRAPPERS,
+    list_wrappers,
+    skip_wrappers,
+    unquote_word,
+)
 from autotune.services.config_files import Config, FileTree, Word, is_pattern
 from autotune.services.directives import (
     NUMBER,
@@ -38,6 +44,8 @@ ENVIRONMENT_FILES = (
 _LINE_PATTERN = re.compile(r"(?m)^[ \t]*(?P<name>\w+)[ \t]*=[ \t]*(?P<value>(?:\\\r?\n|[^\n])*)$")
 _CONTINUATION_PATTERN = re.compile(r"\\\r?\n")
 VARIABLE_PATTERN = re.compile(r"\$\{?(\w+)\}?")
+# sudo removes variables from the environment unless this file lists them.
+_SUDO_POLICY_FILE = "/etc/sudoers"
 # Text that means the same with and without quotes.
 _PLAIN_TEXT_PATTERN = re.compile(r"""[^"'\\%\n]*""")
 
@@ -45,7 +53,7 @@ _PLAIN_TEXT_PATTERN = re.compile(r"""[^"'\\%\n]*""")
 @dataclass(frozen=True)
 class UnitVariable:
     """An environment variable. ``position`` is the offset of the variable's value in the file at
-    ``path``. ``in_command`` is true if the unit's command sets the variable, with ``env``.
+    ``path``. ``in_command`` is true if the unit's command sets the variable, with ``env`` or ``sudo``.
     """
 
     value: str
@@ -101,7 +109,8 @@ class EnvironmentSetting:
 
 def read_environment(file_tree: FileTree, unit: str) -> UnitEnvironment:
     """Return the environment of a unit, including its drop-ins. `EnvironmentFile=` overrides
-    `Environment=`, `UnsetEnvironment=` overrides both, and `env` in the command overrides all.
+    `Environment=`, `UnsetEnvironment=` overrides both, and `env` or `sudo` in the command
+    overrides all.
     """
     unit_texts = {
         path: file_tree.read_text(path) for path in unit_files.list_unit_files(file_tree, unit)
@@ -123,13 +132,15 @@ def read_environment(file_tree: FileTree, unit: str) -> UnitEnvironment:
             variables |= _parse_environment_file(file_tree, path)
         unread_paths += [] if paths else [named_path.lstrip("-")]
     remaining = {name: value for name, value in variables.items() if name not in unset_names}
+    command_path, wrappers = _list_wrappers(file_tree, unit)
     return UnitEnvironment(
         unit,
         unit_texts,
-        remaining | dict(_parse_env_command(file_tree, unit)),
+        remaining | dict(_parse_command_variables(command_path, wrappers)),
         (
             *(path for path in unread_paths if not _is_absent(file_tree, path, environment_paths)),
-            *unit_files.find_unreadable_links(file_tree, unit),
+            *unit_files.find_unread_drop_ins(file_tree, unit),
+            *([_SUDO_POLICY_FILE] if "sudo" in dict(wrappers) else []),
         ),
         frozenset(unset_names),
     )
@@ -174,24 +185,29 @@ def _parse_environment_file(file_tree: FileTree, path: str) -> dict[str, UnitVar
     }
 
 
-def _parse_env_command(file_tree: FileTree, unit: str) -> Iterator[tuple[str, UnitVariable]]:
-    """Yield the variables that `env` sets in a unit's command, before the name of a program."""
-    if (exec_start := unit_files.find_exec_start(file_tree, unit)) is None:
-        return
-    path, command = exec_start
-    for wrapper, arguments in list_wrappers(command.arguments):
-        if wrapper == "env":
+def _list_wrappers(file_tree: FileTree, unit: str) -> tuple[str, list[tuple[str, list[Word]]]]:
+    """Return the path of the file with a unit's command, and the wrappers at the command's start."""
+    exec_start = unit_files.find_exec_start(file_tree, unit)
+    return (exec_start[0], list_wrappers(exec_start[1].arguments)) if exec_start else ("", [])
+
+
+def _parse_command_variables(
+    path: str, wrappers: Iterable[tuple[str, list[Word]]]
+) -> Iterator[tuple[str, UnitVariable]]:
+    """Yield the variables that `env` or `sudo` sets in a command, before the name of the program."""
+    for wrapper, arguments in wrappers:
+        if wrapper in ASSIGNING_WRAPPERS:
             assigning_words = (word for word in arguments if not word.text.startswith("-"))
             for name, variable in _parse_assignments(path, assigning_words):
                 yield name, replace(variable, in_command=True)
 
 
 def expand_command(file_tree: FileTree, unit: str) -> tuple[str, ...]:
-    """Return the words of a unit's command with variables expanded; empty if the command was not
-    read.
+    """Return the words of a unit's command with variables expanded, without wrappers such as `nice`;
+    empty if the command was not read.
     """
     exec_start = unit_files.find_exec_start(file_tree, unit)
-    arguments_text = " ".join(word.text for word in exec_start[1].arguments) if exec_start else ""
+    arguments_text = " ".join(skip_wrappers(exec_start[1].arguments)) if exec_start else ""
     environment = read_environment(file_tree, unit)
     expanded_text = VARIABLE_PATTERN.sub(
         lambda name: environment.get_value(name[1]), arguments_text
@@ -224,9 +240,8 @@ def _parse_assignments(path: str, words: Iterable[Word]) -> Iterator[tuple[str, 
 
 
 def list_assignments(content_by_path: Mapping[str, bytes], pattern: str) -> tuple[str, ...]:
-    """Return the ``NAME=value`` assignments that match ``pattern`` in a unit's ``content_by_path``.
-
-    If a name is assigned several times, only its last assignment is returned.
+    """Return the ``NAME=value`` assignments that match ``pattern`` in a unit's ``content_by_path``, in
+    the order of the files.
     """
     environment_lines = (
         line
@@ -259,14 +274,13 @@ def tune_variables(
         )
         variable = environment.variables.get(variable_name)
         if variable and unit_files.is_own_file(variable.path, environment.unit):
-            variable_start = variable.position
+            values, variable_start = adoption_result.values, variable.position
+            replacements += _build_quotes(environment, variable_name, values, replacements)
             edits = (
                 Edit(variable.path, variable_start + start, variable_start + replacement_end, text)
                 for start, replacement_end, text in replacements
             )
-            adoption_result = AdoptionResult(
-                tuple(edits), adoption_result.values, adoption_result.skipped
-            )
+            adoption_result = AdoptionResult(tuple(edits), values, adoption_result.skipped)
         elif replacements:
             value_template = render_edits(environment.get_value(variable_name), replacements)
             assignment_lines += f'Environment="{variable_name}={value_template}"\n'
@@ -287,6 +301,30 @@ def tune_variables(
 
 
 _Replacements = list[tuple[int, int, str]]
+
+
+def _build_quotes(
+    environment: UnitEnvironment,
+    variable_name: str,
+    values: Mapping[str, Value],
+    replacements: _Replacements,
+) -> _Replacements:
+    """Return quotes around an assignment in a unit, which are written if an option is added to the value.
+    Without quotes, the blank before the option would end the value.
+    """
+    variable = environment.variables[variable_name]
+    value_end = variable.position + len(variable.value)
+    next_character = environment.texts.get(variable.path, "")[value_end : value_end + 1]
+    change_condition = " or ".join(
+        f"{name} != {format_literal(value)}"
+        for (name, value), (start, end, _) in zip(values.items(), replacements, strict=True)
+        if start == end
+    )
+    if not change_condition or not variable.value or next_character in ("'", '"'):
+        return []
+    quote = f'{{{{ \'"\' if {change_condition} else "" }}}}'
+    name_start, length = -len(f"{variable_name}="), len(variable.value)
+    return [(name_start, name_start, quote), (length, length, quote)]
 
 
 def _build_replacements(
@@ -347,19 +385,29 @@ def _build_replacement(
     )
 
 
+def _explain_value(environment: UnitEnvironment, variable_name: str, variable: UnitVariable) -> str:
+    """Return the reason why a variable's value is not edited, or an empty string."""
+    if not _PLAIN_TEXT_PATTERN.fullmatch(variable.value):
+        return f"`{variable_name}` is not plain text"
+    is_own_file = unit_files.is_own_file(variable.path, environment.unit)
+    if not is_own_file and find_secrets(f"{variable_name}={variable.value}"):
+        return f"`{variable_name}` may contain a secret, which a new drop-in would repeat"
+    return ""
+
+
 def _find_skip_reason(
     environment: UnitEnvironment, setting: EnvironmentSetting, current_value: Value | None
 ) -> str:
     variable_name, variable = setting.variable, environment.variables.get(setting.variable)
     if variable_name in environment.unset:
         return f"its unit removes `{variable_name}` with `UnsetEnvironment=`"
-    if variable is None and environment.unread_files:
-        return f"{environment.unread_files[0]} was not read, but may set `{variable_name}`"
     if variable and (variable.in_command or variable.path not in environment.texts):
         source = "its command" if variable.in_command else variable.path
         return f"{source} sets `{variable_name}`: move it to `Environment=` in the unit to tune it"
-    if variable and not _PLAIN_TEXT_PATTERN.fullmatch(variable.value):
-        return f"`{variable_name}` is not plain text"
+    if environment.unread_files:
+        return f"{environment.unread_files[0]} was not read, but may set `{variable_name}`"
+    if variable and (reason := _explain_value(environment, variable_name, variable)):
+        return reason
     if current_value is None and not (variable and not setting.option):
         return f"`{setting.option or variable_name}` is missing"
     return ""

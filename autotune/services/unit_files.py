@@ -34,13 +34,16 @@ unit=$1 option=$2
 shift 2
 for name in User Group WorkingDirectory Environment; do
     value=$(systemctl show -P "$name" -- "$unit")
+    # A directory that may be missing is printed with `!`, but set with `-`.
+    case $name$value in WorkingDirectory!*) value=-${value#!} ;; esac
     [ -z "$value" ] || set -- "--property=$name=$value" "$@"
 done
+# Later files override earlier ones. The loop reverses their order, so it starts with the last file.
 while read -r file missing; do
     case $missing in *yes*) file=-$file ;; esac
     [ -z "$file" ] || set -- "--property=EnvironmentFile=$file" "$@"
 done <<END
-$(systemctl show -P EnvironmentFiles -- "$unit")
+$(systemctl show -P EnvironmentFiles -- "$unit" | tac)
 END
 # A new unit does not see this command's private mounts: pairs of lines, STAGED and PATH. Each staged
 # file is bound read-only in a directory where only root can rename files.
@@ -155,18 +158,25 @@ def list_unit_files(file_tree: FileTree, unit: str) -> tuple[str, ...]:
     }
     # A link to /dev/null masks drop-ins with the same name.
     ordered_drop_ins = (drop_in_by_name[name] for name in sorted(drop_in_by_name))
-    return (*unit_paths[:1], *(path for path in ordered_drop_ins if path in file_tree.files))
+    paths = (*unit_paths[:1], *ordered_drop_ins)
+    return tuple(path for path in paths if path in file_tree.files and path.isprintable())
 
 
-def find_unreadable_links(file_tree: FileTree, unit: str) -> tuple[str, ...]:
-    """Return those drop-ins of a unit that are links and could not be read."""
-    links = (
-        path
-        for unit_directory in UNIT_DIRECTORIES
-        for name in _list_drop_in_names(unit)
-        for path in file_tree.find_broken_links(f"{unit_directory}/{name}.d/*.conf")
-    )
-    return tuple(dict.fromkeys(links))
+def find_unread_drop_ins(file_tree: FileTree, unit: str) -> dict[str, str]:
+    """Return those drop-ins of a unit that were not read, each with the reason."""
+    reasons: dict[str, str] = {}
+    for unit_directory in UNIT_DIRECTORIES:
+        for name in _list_drop_in_names(unit):
+            pattern = f"{unit_directory}/{name}.d/*.conf"
+            for link in file_tree.find_broken_links(pattern):
+                reasons[link] = file_tree.explain_missing(link)
+            reasons |= file_tree.find_unread(pattern)
+            reasons |= {
+                path.encode("unicode_escape").decode(): "its name contains control characters"
+                for path in file_tree.glob(pattern)
+                if not path.isprintable()
+            }
+    return reasons
 
 
 def find_option(file_tree: FileTree, unit: str, option_name: str) -> str:
@@ -190,16 +200,17 @@ def find_socket_address(file_tree: FileTree, unit: str) -> str:
 
 def find_units_mentioning(file_tree: FileTree, program: str) -> tuple[str, ...]:
     """Return the units whose file or drop-ins mention a program."""
+    # A link to a unit is an alias of that unit. A link to a file elsewhere is a separate unit.
     mentioning_files = (
-        path
+        real_path if dirname(real_path) in UNIT_DIRECTORIES else path
         for unit_directory in UNIT_DIRECTORIES
         for pattern in ("*.service", "*.service.d/*.conf")
-        for path in file_tree.glob(f"{unit_directory}/{pattern}")
+        for path, real_path in file_tree.match(f"{unit_directory}/{pattern}").items()
+        if program.encode() in file_tree.files.get(real_path, b"")
     )
     unit_paths = (
         path if path.endswith(".service") else dirname(path).removesuffix(".d")
         for path in mentioning_files
-        if program.encode() in file_tree.files[path]
     )
     return tuple(dict.fromkeys(basename(path) for path in unit_paths))
 

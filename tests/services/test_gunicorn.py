@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from autotune.services.base import Role
+from autotune.services.base import Endpoint, Placement, Role
 from autotune.services.diagnosis import InstanceActivity, InstanceReading, Resource
-from autotune.services.gunicorn.service import DIAGNOSIS, parse_effective
+from autotune.services.gunicorn.service import DIAGNOSIS, Gunicorn, parse_effective
 from autotune.space.facts import HostFacts
 from autotune.space.space import build_space
 from autotune.target.read_target import read_target
@@ -30,6 +30,16 @@ def test_it_prints_its_own_configuration() -> None:
         "workers": 3, "threads": 2, "keepalive": 2, "worker_connections": 1000, "max_requests": 0,
         "max_requests_jitter": 0, "timeout": 30,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("prefix", ["", "-", "!", "+-"])
+def test_the_program_is_checked_without_the_prefix_for_systemd(prefix: str) -> None:
+    site = Placement(tier="app", host="h", role=Role.APP, directory="/run/x", installed=True,
+                listen=Endpoint("10.0.0.4", 8000))  # fmt: skip
+    unit = f"[Service]\nExecStart={prefix}/srv/venv/bin/gunicorn -w 4 --name 'a b' 100%%\n"
+    command = Gunicorn().build_validation(site, {"/etc/systemd/system/a.service": unit.encode()})
+    assert command is not None
+    assert command[-6:] == ("/srv/venv/bin/gunicorn", "-w", "4", "--name", "a b", "100%")
 
 
 @pytest.mark.parametrize(

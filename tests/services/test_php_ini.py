@@ -11,7 +11,8 @@ from autotune.deploy.stack import ServiceInstance
 from autotune.discovery.host_reading import DiscoveredHost
 from autotune.monitor.activity import find_queue
 from autotune.monitor.procfs import ListenQueue
-from autotune.services.base import AdoptedConfig, Endpoint, Placement, Role, Value
+from autotune.services.adoption import RunningHost
+from autotune.services.base import AdoptedConfig, ConfigFile, Endpoint, Placement, Role, Value
 from autotune.services.config_files import FileTree
 from autotune.services.diagnosis import (
     InstanceActivity,
@@ -19,7 +20,9 @@ from autotune.services.diagnosis import (
     Resource,
     ResourceShortage,
 )
+from autotune.services.nginx import adoption as nginx_adoption
 from autotune.services.php_fpm.service import PhpFpm
+from autotune.services.php_ini.adoption import find_services
 from autotune.services.php_ini.diagnosis import DIAGNOSIS
 from autotune.services.php_ini.parameters import PARAMETERS
 from autotune.services.php_ini.service import PhpIni, parse_effective, parse_value
@@ -178,6 +181,55 @@ def test_apache_has_another_build_with_files_of_its_own() -> None:
     assert find_queue(settings, [queue]) is None  # it is the pools' queue
     elsewhere = replace(site, adopted=AdoptedConfig(listen="127.0.0.1:9000"))
     assert PhpIni("fpm").list_readbacks(elsewhere)[0].argv[-1] == "tcp://127.0.0.1:9000"
+
+
+def holding(path: str, unit: str = "") -> AdoptedConfig:
+    return AdoptedConfig((ConfigFile(path, "t.j2"),), unit=unit, main=path if unit else "")
+
+
+@pytest.mark.parametrize(
+    ("adopted_config", "version"),
+    [
+        (None, "8.3"),
+        (AdoptedConfig(), "8.3"),
+        (holding("/etc/php/8.1/fpm/pool.d/www.conf"), "8.1"),
+        (holding("/etc/php/8.1/fpm/conf.d/zz-autotune.ini"), "8.1"),
+        (holding("/srv/php/fpm.conf", "php7.4-fpm.service"), "7.4"),
+    ],
+)
+def test_of_several_versions_the_one_that_reads_the_files_is_checked_and_reloaded(
+    adopted_config: AdoptedConfig | None, version: str
+) -> None:
+    programs = {"php": "/usr/bin/php8.3", "php-fpm": "/usr/sbin/php-fpm8.3"}
+    site = Placement(tier="web", host="h", role=Role.APP, directory="/run/t", installed=True,
+                listen=Endpoint("10.0.0.4", 80), programs=programs, adopted=adopted_config)  # fmt: skip
+    pools, settings = PhpFpm(), PhpIni("fpm", PhpFpm())
+    assert {pools.get_unit(site), settings.get_unit(site)} == {f"php{version}-fpm.service"}
+    program = f"/usr/sbin/php-fpm{version}"
+    assert pools.build_validation(site, {})[0] == program
+    assert program in pools.list_file_readbacks(site)[0].argv
+    assert program in settings.build_validation(site, {})
+    assert settings.list_file_readbacks(site)[0].argv[0] == program
+    assert Path(program).name in pools.programs["php-fpm"]
+
+
+def test_nginx_s_files_are_parsed_only_if_they_hand_values_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    parsed_hosts = list[RunningHost]()
+
+    def find_none(of: RunningHost) -> tuple[()]:
+        parsed_hosts.append(of)
+        return ()
+
+    monkeypatch.setattr(nginx_adoption, "find_services", find_none)
+    plain, site = host(), "/etc/nginx/sites-available/default"
+    text = plain.tree.files[site].replace(b"fastcgi_param CACHE", b"fastcgi_param PHP_VALUE")
+    handing = replace(plain, tree=FileTree({**plain.tree.files, site: text}, plain.tree.links))
+    assert [s.key for s in find_services(plain) if not isinstance(s, str)] == ["php-ini-fpm"]
+    assert parsed_hosts == []
+    assert [s.key for s in find_services(handing) if not isinstance(s, str)] == ["php-ini-fpm"]
+    assert parsed_hosts == [handing]
 
 
 FULL = {"hits": 900.0, "misses": 600.0}

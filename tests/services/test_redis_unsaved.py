@@ -78,13 +78,22 @@ def test_what_a_file_includes_is_never_an_option_of_what_reads_it(tmp_path: Path
         ("user shop on >secret ~* +@all\n", b"maxclients 100\n", True),
         (f'requirepass "{PASSWORD}"\n', b"maxclients 100\nrequirepass of-a-template\n", False),
         ("# requirepass foobared\n", b"maxclients 100\n", False),
+        (f'RequirePass "{PASSWORD}"\n', b"maxclients 100\n", True),
+        (f'requirepass\t"{PASSWORD}"\n', b"maxclients 100\n", True),
+        (f'requirepass "{PASSWORD}"\n', b"maxclients 100\nRequirePass of-a-template\n", False),
+        ("include HERE/more.conf\n", b"maxclients 100\n", True),
+        ('include "HERE/more.conf"\r\n', b"maxclients 100\n", True),
+        ("Include 'HERE/more.conf'\n", b"maxclients 100\n", True),
+        ("include HERE/further.conf\n", b"maxclients 100\n", True),
     ],
 )
 def test_no_whole_file_takes_a_password_away(
     port: int, tmp_path: Path, line: str, template: bytes, refused: bool
 ) -> None:
     file = tmp_path / "redis.conf"
-    file.write_text(f"port {port}\n{line}")
+    file.write_text(f"port {port}\n{line}".replace("HERE", str(tmp_path)), newline="")
+    (tmp_path / "more.conf").write_text(f'requirepass "{PASSWORD}"\n')
+    (tmp_path / "further.conf").write_text(f"include {tmp_path}/more.conf\n")
 
     class There(Redis):
         def config_path(self, site: Placement) -> str:
@@ -109,6 +118,7 @@ def test_no_whole_file_takes_a_password_away(
         (f'requirepass "{PASSWORD}"\n', (("CONFIG", "SET", "requirepass", "other"),), True),
         (f'requirepass "{PASSWORD}"\n', (("CONFIG", "SET", "requirepass", ""),), True),
         ("include HERE/more.conf\n", (), False),
+        ('include "HERE/more.conf"\n', (), False),
         ("aclfile HERE/users.acl\n", (), False),
     ],
 )

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from autotune.deploy.templates import render_text
 from autotune.services.config_files import FileTree
+from autotune.services.directives import render_edits
 from autotune.services.unit_environment import (
     EnvironmentSetting,
+    expand_command,
     read_environment,
     tune_variables,
 )
@@ -49,7 +52,15 @@ def test_only_files_of_a_single_unit_are_edited_in_place(path: str, edited: str)
         ("taskset -c 0-3 chrt -f 10 env A=1 node app.js", {"A": "1"}),
         ("setpriv --reuid www-data numactl -i all tini -- env A=1 node app.js", {"A": "1"}),
         ("env A=1 B=1 nice -5 env B=2 node app.js", {"A": "1", "B": "2"}),
+        ("sudo -u shop A=1 env B=2 node app.js", {"A": "1", "B": "2"}),
+        ("/usr/bin/sudo -Hu shop -- env A=1 node app.js", {"A": "1"}),
+        ("sudo --user=shop --group www env A=1 node app.js", {"A": "1"}),
+        ("nohup timeout -k 5 --signal TERM 1h env A=1 node app.js", {"A": "1"}),
+        ("setsid -w stdbuf -o L runuser -u shop -- env A=1 node app.js", {"A": "1"}),
+        ("taskset ff nice env A=1 node app.js", {"A": "1"}),
         # arguments of the program itself
+        ("/usr/bin/nohup node env A=1", {}),
+        ("sudo -u env node A=1", {}),
         ("/usr/bin/node app.js env A=1", {}),
         ("/usr/bin/node env A=1", {}),
         ("/usr/bin/node --require env A=1", {}),
@@ -67,3 +78,76 @@ def test_only_env_before_the_program_sets_variables(
     environment = read_environment(FileTree({f"{ETC}/{UNIT}": unit}), UNIT)
     assert environment.values == variables
     assert all(variable.in_command for variable in environment.variables.values())
+
+
+@pytest.mark.parametrize(
+    ("lines", "unread"),
+    [
+        ("Environment=UV_THREADPOOL_SIZE=8\nEnvironmentFile=/root/shop.env\n", "/root/shop.env"),
+        ("Environment=UV_THREADPOOL_SIZE=8\nEnvironmentFile=-/root/*.env\n", "/root/*.env"),
+        ("Environment=UV_THREADPOOL_SIZE=8\nEnvironmentFile=-/root/shop.env\n", ""),
+    ],
+)
+def test_a_file_that_was_not_read_may_set_the_variable_again(lines: str, unread: str) -> None:
+    unit = f"[Service]\n{lines}ExecStart=/usr/bin/node app.js\n".encode()
+    environment = read_environment(FileTree({f"{ETC}/{UNIT}": unit}), UNIT)
+    result = tune_variables(environment, [POOL], lambda *_: True)
+    assert result.values == ({} if unread else {"uv_threadpool_size": 8})
+    assert [*result.skipped.values()] == (
+        [f"{unread} was not read, but may set `UV_THREADPOOL_SIZE`"] if unread else []
+    )
+
+
+def test_sudo_removes_variables_and_its_policy_is_not_read() -> None:
+    lines = "[Service]\nEnvironment=UV_THREADPOOL_SIZE=8\nExecStart=sudo -u shop node app.js\n"
+    environment = read_environment(FileTree({f"{ETC}/{UNIT}": lines.encode()}), UNIT)
+    result = tune_variables(environment, [POOL], lambda *_: True)
+    assert (result.edits, result.values) == ((), {})
+    assert "/etc/sudoers was not read" in result.skipped["uv_threadpool_size"]
+
+
+FLAGS = EnvironmentSetting("semi", "NODE_OPTIONS", 16, "--max-semi-space-size")
+
+
+@pytest.mark.parametrize(
+    ("written", "changed"),
+    [
+        # A blank would end the value, and systemd would ignore the option behind it.
+        (
+            "NODE_OPTIONS=--inspect PORT=80",
+            '"NODE_OPTIONS=--inspect --max-semi-space-size=32" PORT=80',
+        ),
+        (
+            "PORT=80 NODE_OPTIONS=--inspect",
+            'PORT=80 "NODE_OPTIONS=--inspect --max-semi-space-size=32"',
+        ),
+        ('"NODE_OPTIONS=--inspect"', '"NODE_OPTIONS=--inspect --max-semi-space-size=32"'),
+        ("NODE_OPTIONS='--inspect'", "NODE_OPTIONS='--inspect --max-semi-space-size=32'"),
+        ("NODE_OPTIONS=", "NODE_OPTIONS=--max-semi-space-size=32"),
+        ("NODE_OPTIONS=--max-semi-space-size=16", "NODE_OPTIONS=--max-semi-space-size=32"),
+    ],
+)
+def test_a_value_with_an_added_option_is_in_quotes(written: str, changed: str) -> None:
+    text = f"[Service]\nEnvironment={written}\nExecStart=/usr/bin/node app.js\n"
+    environment = read_environment(FileTree({f"{ETC}/{UNIT}": text.encode()}), UNIT)
+    result = tune_variables(environment, [FLAGS], lambda *_: True)
+    assert (result.values, result.skipped) == ({"semi": 16}, {})
+    assert {edit.path for edit in result.edits} == {f"{ETC}/{UNIT}"}
+    template = render_edits(text, [(edit.start, edit.end, edit.text) for edit in result.edits])
+    assert render_text(template, {"semi": 16}) == text
+    assert render_text(template, {"semi": 32}) == text.replace(written, changed)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "/usr/sbin/server -c /srv/a.conf $MORE",
+        "ionice -c2 -n0 /usr/sbin/server -c '/srv/a.conf' $MORE",
+        '"taskset" -c 0,1 nice -n 5 /usr/sbin/server "-c" /srv/a.conf ${MORE}',
+        "env -u X -C /srv LANG=C /usr/sbin/server -c /srv/a.conf $MORE",
+    ],
+)
+def test_options_of_other_programs_are_none_of_the_server(command: str) -> None:
+    unit = f"[Service]\nEnvironment=MORE=-v\nExecStart={command}\n".encode()
+    words = expand_command(FileTree({f"{ETC}/{UNIT}": unit}), UNIT)
+    assert words == ("/usr/sbin/server", "-c", "/srv/a.conf", "-v")

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import subprocess
+from pathlib import Path
+
 import pytest
 
 from autotune.services.config_files import FileTree
-from autotune.services.unit_files import find_exec_start, list_unit_files, parse_directives
+from autotune.services.unit_environment import expand_command, read_environment
+from autotune.services.unit_files import (
+    UNIT_RUN_SCRIPT,
+    find_exec_start,
+    find_units_mentioning,
+    find_unread_drop_ins,
+    list_unit_files,
+    parse_directives,
+)
 
 UNIT = "app.service"
 OWN = f"/usr/lib/systemd/system/{UNIT}"
@@ -56,3 +69,91 @@ def test_an_empty_line_ends_a_command_whose_last_line_is_continued(after: str) -
     }
     assert lines.pop("ExecStart") == ["/bin/app", "--a", "--b"]
     assert lines == ({"Restart": ["always"]} if "Restart" in after else {})
+
+
+ETC, SRV = "/etc/systemd/system", "/srv/shop/deploy"
+
+
+@pytest.mark.parametrize(
+    ("links", "files", "unit"),
+    [
+        ({}, [f"{ETC}/shop.service"], "shop.service"),
+        ({}, [f"{ETC}/shop.service.d/own.conf"], "shop.service"),
+        # A file of the application, under the name of its link.
+        ({f"{ETC}/shop.service": f"{SRV}/web.service"}, [f"{SRV}/web.service"], "shop.service"),
+        (
+            {f"{ETC}/shop.service.d/own.conf": f"{SRV}/web.conf"},
+            [f"{SRV}/web.conf"],
+            "shop.service",
+        ),
+        # Another name for a unit.
+        ({f"{ETC}/web.service": OWN}, [OWN], UNIT),
+        ({f"{ETC}/web.service": f"{ETC}/shop.service"}, [f"{ETC}/shop.service"], "shop.service"),
+    ],
+)
+def test_a_unit_has_one_name_whatever_its_file_is_called(
+    links: dict[str, str], files: list[str], unit: str
+) -> None:
+    tree = FileTree(dict.fromkeys(files, b"[Service]\nExecStart=/bin/shop\n"), links)
+    assert find_units_mentioning(tree, "shop") == (unit,)
+
+
+def check_options(printed: dict[str, str], place: Path) -> list[str]:
+    """The options of the unit that a check runs in, where systemctl prints these properties."""
+    lines = "".join(
+        f"{name}) printf '%s\\n' {shlex.quote(text)} ;; " for name, text in printed.items()
+    )
+    programs = {"systemctl": f"case $3 in {lines}esac", "systemd-run": 'printf "%s\\n" "$@"'}
+    for name, text in programs.items():
+        (place / name).write_text(f"#!/bin/sh\n{text}\n")
+        (place / name).chmod(0o755)
+    done = subprocess.run(
+        ["sh", "-c", UNIT_RUN_SCRIPT, "sh", "shop.service", "--check", "/bin/shop", "-w"],
+        env={"PATH": f"{place}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    *options, program, word, option = done.stdout.splitlines()
+    assert (program, word, option) == ("/bin/shop", "-w", "--check")
+    return [line for line in options if line.startswith("--property=")]
+
+
+@pytest.mark.parametrize(
+    ("printed", "given"),
+    [("/srv/shop", "/srv/shop"), ("!/srv/shop", "-/srv/shop"), ("!~", "-~")],
+)
+def test_a_directory_that_may_be_missing_may_be_missing_for_a_check(
+    printed: str, given: str, tmp_path: Path
+) -> None:
+    options = check_options({"WorkingDirectory": printed}, tmp_path)
+    assert options == [f"--property=WorkingDirectory={given}"]
+
+
+def test_a_check_reads_files_of_variables_in_the_order_of_the_unit(tmp_path: Path) -> None:
+    printed = "/etc/a.env (ignore_errors=no)\n/etc/b.env (ignore_errors=yes)\n/c (ignore_errors=no)"
+    options = check_options({"EnvironmentFiles": printed}, tmp_path)
+    assert options == [
+        f"--property=EnvironmentFile={path}" for path in ("/etc/a.env", "-/etc/b.env", "/c")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("tree", "unread"),
+    [
+        (FileTree({f"{LOCAL}/a.conf": b""}), {}),
+        (FileTree(links={f"{LOCAL}/a.conf": "/dev/null"}), {}),
+        (FileTree(unread={f"{LOCAL}/a.conf": "it is larger than 512 KB"}),
+         {f"{LOCAL}/a.conf": "it is larger than 512 KB"}),
+        (FileTree({f"{LOCAL}/a\nb.conf": b""}),
+         {f"{LOCAL}/a\\nb.conf": "its name contains control characters"}),
+        (FileTree(links={f"{LOCAL}/a.conf": "/srv/a.conf"}),
+         {f"{LOCAL}/a.conf": "it is a link to /srv/a.conf, which is missing or not a small text file"}),
+    ],
+)  # fmt: skip
+def test_a_drop_in_that_was_not_read_is_named(tree: FileTree, unread: dict[str, str]) -> None:
+    tree = tree.merge(FileTree({OWN: unit("/bin/own")}))
+    assert find_unread_drop_ins(tree, UNIT) == unread
+    environment = read_environment(tree, UNIT)
+    assert environment.unread_files == tuple(unread)
+    assert expand_command(tree, UNIT) == ("/bin/own",)

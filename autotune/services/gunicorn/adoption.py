@@ -155,9 +155,9 @@ def _list_candidates(host: RunningHost) -> Iterator[ServerCandidate | str]:
             yield f"{unit}: {command_line.SHELL_REASON}"
 
 
-def _list_command_words(config: Config) -> tuple[str, ...]:
+def _list_command_words(config: Config) -> tuple[Word, ...]:
     command_directives = config.find_all(command_line.EXEC_START)
-    return command_directives[-1].words if command_directives else ()
+    return command_directives[-1].directive.arguments if command_directives else ()
 
 
 def _locate_port(

@@ -9,6 +9,7 @@ from posixpath import basename, join
 from autotune.services import app_server, command_line, unit_environment, unit_files
 from autotune.services.adoption import RunningHost, RunningService
 from autotune.services.app_server import ParameterLocation, ServerCandidate
+from autotune.services.config_files import Word
 from autotune.services.directives import AdoptionResult, ValueCheck
 from autotune.services.nodejs.service import (
     FLAGS_VARIABLE,
@@ -44,7 +45,7 @@ def _list_candidates(host: RunningHost) -> Iterator[ServerCandidate | str]:
         unit: environment for unit in units if (environment := _find_node_environment(host, unit))
     }
     for unit in units:
-        if command_line.starts_shell(_list_command_words(host, unit), _SHELL_WORD_PATTERN):
+        if command_line.starts_shell(_list_arguments(host, unit), _SHELL_WORD_PATTERN):
             yield f"{unit}: {command_line.SHELL_REASON}"
     node_ports = {
         listener.port for listener in host.listeners if listener.program in Nodejs.programs["node"]
@@ -73,9 +74,8 @@ def _find_node_environment(host: RunningHost, unit: str) -> UnitEnvironment | No
     """Return the environment of a unit that starts Node.js or one of its package managers, directly or
     through programs such as `nice`.
     """
-    programs = [basename(word) for word in _list_command_words(host, unit) if "=" not in word]
-    is_wrapped = programs[:1] and programs[0] in command_line.WRAPPERS
-    is_node = any(map(_PROGRAM_PATTERN.fullmatch, programs if is_wrapped else programs[:1]))
+    words = command_line.skip_wrappers(_list_arguments(host, unit))
+    is_node = any(_PROGRAM_PATTERN.fullmatch(basename(word.lstrip("-@:+!"))) for word in words[:1])
     return unit_environment.read_environment(host.tree, unit) if is_node else None
 
 
@@ -90,9 +90,14 @@ def _list_package_programs(
 
 
 def _list_command_words(host: RunningHost, unit: str) -> list[str]:
-    exec_start = unit_files.find_exec_start(host.tree, unit)
-    words = map(command_line.unquote_word, exec_start[1].arguments) if exec_start else ()
+    words = map(command_line.unquote_word, _list_arguments(host, unit))
     return [word.text.lstrip("-@:+!") for word in words]
+
+
+def _list_arguments(host: RunningHost, unit: str) -> tuple[Word, ...]:
+    """Return the words of a unit's command as they are written."""
+    exec_start = unit_files.find_exec_start(host.tree, unit)
+    return exec_start[1].arguments if exec_start else ()
 
 
 def tune_parameters(service: RunningService, accepts_value: ValueCheck) -> AdoptionResult:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from autotune.services.reference import ServiceReference, UntunedReason
 
 REFERENCE = ServiceReference(
-    recognised="`php*-fpm.service` is active and reads its standard main file. If several versions"
-    " are running, autotune tunes the newest.",
+    recognised="`php*-fpm.service` is active. If several versions are running, autotune tunes the one to"
+    " which the web server forwards requests.",
     edited="The line in the pool that sets the directive. autotune adds a missing directive below"
     " `pm.max_children`.",
     validated="`php-fpm -t`, with the new files and all includes in place.",
@@ -15,10 +15,6 @@ REFERENCE = ServiceReference(
         UntunedReason(
             "A directive with different values in several pools",
             "The pools serve different applications. Use one value in all pools to tune the directive.",
-        ),
-        UntunedReason(
-            "A unit that selects another main file with `-y`",
-            "autotune reads only the standard main file.",
         ),
         UntunedReason(
             "Environment variables and `php_admin_value`",

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from posixpath import dirname, join
 from typing import ClassVar
 
 from autotune.services import base
@@ -32,6 +33,9 @@ from autotune.services.readback import (
 from autotune.strict_parsing import is_uint, split_lines
 
 DOCS = "php.net, FPM configuration"
+VERSIONS = ("8.5", "8.4", "8.3", "8.2", "8.1", "8.0", "7.4")
+# The version in the names of Debian's units and files.
+_VERSION_PATTERN = re.compile(r"php/?([0-9]+\.[0-9]+)[-/]fpm")
 on_reload = partial(base.on_reload, source=DOCS)
 on_restart = partial(base.on_restart, source=DOCS)
 IF_DYNAMIC = (("pm", ("dynamic",)),)
@@ -105,9 +109,9 @@ class PhpFpm(Service):
     )
     reload_signal = "USR2"
     template = "php_fpm/php-fpm.conf.j2"
-    # Each distribution ships only one version. The newest version that is installed is used.
+    # The newest version that is installed is used, unless files of another version are adopted.
     programs: ClassVar[Programs] = {
-        "php-fpm": ("php-fpm8.4", "php-fpm8.3", "php-fpm8.2", "php-fpm")
+        "php-fpm": (*(f"php-fpm{version}" for version in VERSIONS), "php-fpm")
     }
     needs = ResourceNeeds(
         workers="max_children",
@@ -160,7 +164,7 @@ class PhpFpm(Service):
         return (*self._build_program(placement), "-y", self.config_path(placement))
 
     def _build_program(self, placement: Placement) -> Argv:
-        return (placement.programs["php-fpm"], *placement.choose(("-p", "."), ()))
+        return (find_program(placement), *placement.choose(("-p", "."), ()))
 
     def _build_readback_command(self, placement: Placement) -> Argv:
         return (
@@ -176,11 +180,19 @@ class PhpFpm(Service):
 SERVICES = (PhpFpm(),)
 
 
+def find_program(placement: Placement) -> str:
+    """Return the path of the program to which the host's own files belong, or else of the newest one."""
+    newest_program, adopted = placement.programs["php-fpm"], placement.adopted
+    names = (adopted.unit, *(file.path for file in adopted.files)) if adopted else ()
+    match = next(filter(None, map(_VERSION_PATTERN.search, names)), None)
+    return join(dirname(newest_program), f"php-fpm{match[1]}") if match else newest_program
+
+
 def _find_version(placement: Placement) -> str:
     """Return the PHP version in Debian's names of programs, units and directories: php-fpm8.2,
     php8.2-fpm.service, /etc/php/8.2.
     """
-    return placement.programs["php-fpm"].rpartition("php-fpm")[2]
+    return find_program(placement).rpartition("php-fpm")[2]
 
 
 CHILD_POOL = WorkerPool(

@@ -46,7 +46,7 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
         fpm_unit = fpm_service.instance
         if not (unit_match := _UNIT_PATTERN.fullmatch(fpm_unit)):
             continue
-        if f"/etc/php/{unit_match[1]}/fpm/php.ini" in host.tree.files:
+        if host.tree.exists(f"/etc/php/{unit_match[1]}/fpm/php.ini"):
             yield _build_running_service(host, "fpm", unit_match[1], fpm_service.config, fpm_unit)
     for module_file in (
         host.tree.glob(_MODULE_FILES_PATTERN)[:1] if host.is_active("apache2.service") else ()
@@ -120,8 +120,16 @@ def _list_overrides(host: RunningHost, unit: str) -> dict[str, str]:
 
 def _list_nginx_settings(host: RunningHost) -> Iterator[str]:
     """Yield the names of the settings that nginx hands over to PHP-FPM with each request."""
-    configs = [s.config for s in nginx.find_services(host) if not isinstance(s, str)]
-    for placed in (line for config in configs for line in config.find_all("fastcgi_param")):
+    # Most hosts set no such parameter, and parsing all of nginx's files takes time.
+    hands_over = any(
+        re.search(rb"fastcgi_param\s+PHP_", content) for content in host.tree.files.values()
+    )
+    for placed in (
+        line
+        for service in (nginx.find_services(host) if hands_over else ())
+        if not isinstance(service, str)
+        for line in service.config.find_all("fastcgi_param")
+    ):
         if placed.words[:1] in (("PHP_VALUE",), ("PHP_ADMIN_VALUE",)):
             for line in re.split(r"\\n|\n", " ".join(placed.words[1:]).strip("\"'")):
                 yield line.partition("=")[0].strip()
@@ -211,8 +219,7 @@ def _read_other_files(file_tree: FileTree, own_file: str) -> tuple[Mapping[str, 
     build_directory = own_file.partition("/conf.d/")[0]
     # If the file of this interface exists, PHP reads it in place of php.ini.
     interface_file = f"{build_directory}/{_INTERFACE_FILES[basename(build_directory)]}"
-    main_file = f"{build_directory}/php.ini"
-    main_file = interface_file if file_tree.exists(interface_file) else main_file
+    main_file = interface_file if file_tree.exists(interface_file) else f"{build_directory}/php.ini"
     patterns = (main_file, f"{build_directory}/conf.d/*.ini")
     missing_reasons = {
         link: file_tree.explain_missing(link)

@@ -21,6 +21,7 @@ from autotune.services.base import (
     Settings,
     Value,
 )
+from autotune.services.php_fpm.service import VERSIONS, find_program
 from autotune.services.php_ini.parameters import (
     MEGABYTE_PARAMETERS,
     PARAMETERS,
@@ -134,7 +135,7 @@ class PhpIni(Service):
 
     @property
     def programs(self) -> Programs:
-        php_programs = {"php": ("php8.4", "php8.3", "php8.2", "php")}
+        php_programs = {"php": (*(f"php{version}" for version in VERSIONS), "php")}
         return {**(self.server.programs if self.server else {}), **php_programs}
 
     def for_deployment(self, services: tuple[Service, ...]) -> Service | None:
@@ -158,9 +159,9 @@ class PhpIni(Service):
         return (Readback(build_status_command(placement), parse_effective),)
 
     def list_file_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
-        if "php-fpm" not in placement.programs:
-            return ()  # PHP's command line does not read the directories of Apache's module
-        return (Readback((placement.programs["php-fpm"], "-i"), parse_phpinfo),)
+        # PHP's command line does not read the directories of Apache's module.
+        has_fpm = "php-fpm" in placement.programs
+        return (Readback((find_program(placement), "-i"), parse_phpinfo),) if has_fpm else ()
 
     def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> Argv:
         """Return a check with a program that reads these settings just as ``server`` does.
@@ -184,7 +185,11 @@ class PhpIni(Service):
         )
 
     def _find_program(self, placement: Placement) -> str:
-        return placement.programs.get("php-fpm") or placement.programs["php"]
+        return (
+            find_program(placement)
+            if "php-fpm" in placement.programs
+            else placement.programs["php"]
+        )
 
     def _find_directory(self, placement: Placement) -> str:
         version = self._find_program(placement).rpartition("php")[2].rpartition("-fpm")[2]

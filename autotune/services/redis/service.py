@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import partial
 from typing import ClassVar
@@ -30,6 +31,7 @@ from autotune.services.redis_protocol import (
 from autotune.services.unit_files import list_unit_paths
 
 DOCS = "redis.io, redis.conf"
+_TLS_PORT_PATTERN = re.compile(rb"(?mi)^[ \t]*tls-port[ \t]")
 DATA_DIRECTORY, DUMP_FILE = "/var/lib/redis", "autotune.rdb"
 build_redis_option = partial(on_restart, source=DOCS)
 
@@ -98,7 +100,10 @@ class Redis(RedisProtocolServer):
         )
 
     def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> TrialStart:
-        argv = (*self.build_start_command(placement, files), "--port", "0",
+        # Only versions with TLS know this option. The running server already listens on the port.
+        has_tls_port = any(map(_TLS_PORT_PATTERN.search, files.values()))
+        tls_options = ("--tls-port", "0") if has_tls_port else ()
+        argv = (*self.build_start_command(placement, files), "--port", "0", *tls_options,
                 "--dir", placement.choose(".", placement.directory), "--dbfilename", "trial.rdb",
                 "--unixsocket", "trial.sock",
                 # Run in the foreground, and print errors instead of logging them.
