@@ -13,7 +13,7 @@ from autotune.report.latency import UNMEASURED_TEXT, LatencyEstimate, measure_la
 from autotune.report.load_curve import PERCENTILES, LoadStep, average_host_usage, build_load_curve
 from autotune.report.studies import Study
 from autotune.report.summary import encode_finding, encode_gain, encode_latency
-from autotune.report.trial_outcomes import VERDICT_TEXTS, describe_bottleneck
+from autotune.report.trial_outcomes import UNMET_TEXT, VERDICT_TEXTS, describe_bottleneck
 from autotune.report.units import RequestUnits, Units, select_units
 from autotune.space.dimension import BASELINE_NAME
 from autotune.study.journal_records import RecordedBottleneck
@@ -234,7 +234,8 @@ def _format_capacity(trial_number: int, peak: Peak, study: Study, units: Units) 
         return f"capacity {units.format_lower_bound(peak.peak)} (limited by {peak.limit}){evidence}"
     if not peak.met_slo and isinstance(units, RequestUnits):
         evidence = f": {readings.failure_text}" if readings.requests else ""
-        return f"{units.no_result_text} ({units.objective}){evidence}"
+        outcome = UNMET_TEXT if peak.is_unmet else units.no_result_text
+        return f"{outcome} ({units.objective}){evidence}"
     interval_text = units.format_interval(units.from_peak(peak.low), units.from_peak(peak.high))
     verdict = VERDICT_TEXTS.get(peak.verdict) or peak.verdict
     return f"{units.format_amount(units.from_peak(peak.peak))} {interval_text}, {verdict}{evidence}"

@@ -343,7 +343,7 @@ def _warn_of_noise(view: StudyFigures) -> Iterator[StudyWarning]:
             "wider, but valid",
         )
     for side_name, side in view.conclusion.sides.items():
-        repeat_peaks = [t.peak.peak for t in side.repeats if t.peak and t.peak.is_feasible]
+        repeat_peaks = [t.peak.peak for t in side.repeats if t.peak and t.meets_slo]
         log_scatter = stdev(map(log, repeat_peaks)) if len(repeat_peaks) >= MIN_PAIRS else 0.0
         if log_scatter > MAX_LOG_SCATTER:
             yield _build_warning(
