@@ -163,6 +163,10 @@ check_place() {
 back_up() {
   if is_interrupted "$1"; then
     is_ours "$1" || exit 1
+    describe_changes | cmp -s - "$1/changes" || {
+      echo "$1 is the backup of another export, which cannot restore this one: rename that directory" >&2
+      exit 1
+    }
     backup=$1
     trap drop_and_close EXIT
   else
