@@ -125,10 +125,7 @@ def list_changed_hosts(
         raise ExportError(
             study, f"the study deployed to {unknown_hosts[0]!r}, which is not in its target"
         )
-    baseline = find_conclusion(study.state).baseline
-    baseline_and_files = (
-        (baseline.trial, read_rendered_files(study.directory, baseline.trial)) if baseline else None
-    )
+    baseline_and_files = read_baseline(study)
     derived_hosts = derive_hosts(
         study, trial, read_rendered_files(study.directory, trial), records, baseline_and_files
     )
@@ -152,6 +149,16 @@ def list_changed_hosts(
     for file in chosen_hosts.files:
         _check_masked_words(study, file)
     return chosen_hosts
+
+def read_baseline(study: Study) -> tuple[Trial, dict[str, bytes]] | None:
+    """Return the baseline's trial and files; ``None`` if the baseline was never deployed, for example
+    because its software refuses the configuration.
+    """
+    baseline = find_conclusion(study.state).baseline
+    if baseline is None or (baseline.trial.failure is not None and not baseline.trial.files):
+        return None
+    return baseline.trial, read_rendered_files(study.directory, baseline.trial)
+
 
 
 def _check_runtimes(study: Study) -> None:

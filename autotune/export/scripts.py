@@ -19,6 +19,7 @@ from autotune.export.host_files import (
     ExportedHosts,
     HostFile,
     group_by_host,
+    read_baseline,
 )
 from autotune.report.conclusion import find_conclusion
 from autotune.report.diff import read_rendered_files
@@ -83,10 +84,8 @@ def export_patch(study: Study, trial: Trial, hosts: ExportedHosts) -> dict[str, 
     script that prints the patch on the host. Raises AutotuneError if a file's original content is not
     recorded.
     """
-    baseline = find_conclusion(study.state).baseline
-    baseline_files = (
-        group_by_host(read_rendered_files(study.directory, baseline.trial)) if baseline else {}
-    )
+    baseline = read_baseline(study)
+    baseline_files = group_by_host(baseline[1]) if baseline else {}
     notice = MODEL_NOTICE if study.target.simulated else None
     patch_files: dict[str, bytes] = {}
     for host in hosts.units:

@@ -18,6 +18,7 @@ from autotune.export.host_files import (
     ExportedHosts,
     list_changed_hosts,
 )
+    read_baseline,
 from autotune.export.manifest import build_manifest
 from autotune.export.record_checks import check_trial
 from autotune.export.scripts import export_patch, export_shell, has_masked_edits
@@ -146,7 +147,8 @@ def build_export(
     if baseline:
         check_trial(study, baseline.trial)
     files = read_rendered_files(study.directory, trial)
-    baseline_files = read_rendered_files(study.directory, baseline.trial) if baseline else {}
+    baseline_and_files = read_baseline(study)
+    baseline_files = baseline_and_files[1] if baseline_and_files else {}
     hosts = None
     if format_name in SETTINGS_FORMATS:
         baseline_settings = (

@@ -25,6 +25,7 @@ from autotune.export.writer import ALL_FORMATS, build_export, write_export
 from autotune.report.studies import Study, open_study
 from autotune.target.model import Host, Ssh
 
+from autotune.study.study_state import Phase
 pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).parents[2]
@@ -332,3 +333,19 @@ def test_the_role_has_the_licence_of_the_project(modelled: Study) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     meta = document(exported(modelled, "ansible"), "roles/autotune/meta/main.yml")
     assert meta["galaxy_info"]["license"] == project["license"]
+@pytest.mark.parametrize("fmt", ["files", "ansible", "shell", "patch"])
+def test_a_baseline_that_was_never_deployed_hinders_no_export(
+    fmt: str, modelled: Study, tmp_path: Path
+) -> None:
+    directory = Path(shutil.copytree(modelled.directory, tmp_path / "study"))
+    shutil.rmtree(directory / "configs/0")
+    trials = tuple(
+        replace(trial, peak=None, failure="it does not start", effective={}, files={})
+        if trial.phase is Phase.BASELINE else trial
+        for trial in modelled.state.trials
+    )  # fmt: skip
+    study = replace(modelled, directory=directory, state=replace(modelled.state, trials=trials))
+    content = build_export(study, study.state.find_trial(1), fmt)
+    assert any(path.startswith(f"{fmt}/") for path in content)
+
+
