@@ -156,7 +156,8 @@ def _build_diff(file: HostFile, recorded_content: bytes | None) -> str:
     if file.edits is not None:
         return format_edit_diff(relative_path, file.edits)
     old_content = None if file.original == ABSENT_DIGEST else recorded_content
-    if old_content is not None and sha256(old_content).hexdigest() != file.original:
+    digest = ABSENT_DIGEST if old_content is None else sha256(old_content).hexdigest()
+    if digest != (file.original or ABSENT_DIGEST):
         raise AutotuneError(
             f"the original content of {file.path} on {file.host} is not recorded",
             hint="use --format ansible or shell",
