@@ -91,10 +91,14 @@ def export_ansible(study: Study, trial: Trial, hosts: ExportedHosts) -> dict[str
 
 
 def _build_playbook(study: Study, trial: Trial, hosts: ExportedHosts) -> dict[str, Any]:
+    tiers = study.target.tiers
     return {
         "name": format_title(study, trial),
+        # Hosts change in this order, so a load balancer gets more connections after its servers.
         "hosts": ":".join(
-            tier for tier, spec in study.target.tiers.items() if set(spec.hosts) & set(hosts.units)
+            tier
+            for tier in list_start_order(study.target)
+            if set(tiers[tier].hosts) & set(hosts.units)
         ),
         "become": True,
         "gather_facts": False,  # the role needs no facts
