@@ -23,7 +23,6 @@ from autotune.study.study_state import Trial
 from autotune.target import runtimes
 from autotune.unified_diff import Hunk, split_lines
 
-SYSCTL_FILE = "/etc/sysctl.d/99-autotune.conf"
 ABSENT_DIGEST = "absent"  # stands for the digest of a missing file
 SAFETY_NOTICE = (
     "The script changes files in directories of other accounts in the same way as `autotune apply`. "
@@ -150,6 +149,7 @@ def list_changed_hosts(
         _check_masked_words(study, file)
     return chosen_hosts
 
+
 def read_baseline(study: Study) -> tuple[Trial, dict[str, bytes]] | None:
     """Return the baseline's trial and files; ``None`` if the baseline was never deployed, for example
     because its software refuses the configuration.
@@ -158,7 +158,6 @@ def read_baseline(study: Study) -> tuple[Trial, dict[str, bytes]] | None:
     if baseline is None or (baseline.trial.failure is not None and not baseline.trial.files):
         return None
     return baseline.trial, read_rendered_files(study.directory, baseline.trial)
-
 
 
 def _check_runtimes(study: Study) -> None:

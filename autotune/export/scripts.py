@@ -9,20 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
 
+from autotune.deploy.backup import SYSCTL_FILE
 from autotune.deploy.host_state import format_sysctl_file
 from autotune.errors import AutotuneError
 from autotune.export.escaping import escape_line, fill_template
 from autotune.export.host_files import (
     ABSENT_DIGEST,
     MODEL_NOTICE,
-    SYSCTL_FILE,
     ExportedHosts,
     HostFile,
     group_by_host,
     read_baseline,
 )
-from autotune.report.conclusion import find_conclusion
-from autotune.report.diff import read_rendered_files
 from autotune.report.studies import Study
 from autotune.study.study_state import Trial
 from autotune.unified_diff import format_edit_diff, format_file_diff

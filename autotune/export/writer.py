@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from autotune import foreign_files
+from autotune.deploy.backup import SYSCTL_FILE
 from autotune.errors import AutotuneError, UsageError
 from autotune.export.ansible import export_ansible, format_backup_directory
 from autotune.export.escaping import fill_template
@@ -17,8 +18,8 @@ from autotune.export.host_files import (
     SAFETY_NOTICE,
     ExportedHosts,
     list_changed_hosts,
-)
     read_baseline,
+)
 from autotune.export.manifest import build_manifest
 from autotune.export.record_checks import check_trial
 from autotune.export.scripts import export_patch, export_shell, has_masked_edits
@@ -231,6 +232,7 @@ def _build_readme(
         hosts=hosts,
         backup=format_backup_directory(study, trial),
         safety=SAFETY_NOTICE,
+        kernel_file=SYSCTL_FILE,
         has_patch_scripts=hosts is not None
         and any(has_masked_edits(hosts, host) for host in hosts.units),
     ).encode()

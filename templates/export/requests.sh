@@ -205,8 +205,8 @@ write() {
   trap close_work EXIT
   echo changed
 }
-is_unread() { # PATH
-  grep -qxsF -- "$1" "$backup/unread"
+is_unread() { # PATH: true if units do not use the file yet, or if the kernel does not use the file's values
+  grep -qxsF -- "$1" "$backup/unread" || { [ -e "$work/kernel.path" ] && ! for_each_value is_value; }
 }
 acted() { # DIRECTORY: records that units have read all files
   if is_ours "$1"; then rm -f -- "$1/unread"; fi
