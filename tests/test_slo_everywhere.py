@@ -36,7 +36,7 @@ from autotune.simulate.topology import ChainTopology
 from autotune.study import trial
 from autotune.study.reading_records import RecordedReading, load_readings, record_reading
 from autotune.study.schedule import MeasureStep
-from autotune.study.study_state import Phase
+from autotune.study.study_state import Phase, Trial
 from autotune.study.study_store import StudyStore
 from autotune.study.trial_context import TrialContext
 from autotune.sweep import figures, results, runner
@@ -157,7 +157,11 @@ def test_the_best_point_of_a_sweep(taken: Reading, met: bool) -> None:
     plan = swept()
     (point,) = plan.points
     result = results._summarize_rate(
-        point, 1000.0, [0], {0: [read_report(taken)]}, {}, study_of(taken).target
+        point,
+        1000.0,
+        [Trial(0, Phase.MEASURE, {})],
+        {(0, 1000.0): [read_report(taken)]},
+        study_of(taken).target,
     )
     found = results.SweepResults("sweep", plan, study_of(taken).target, (result,), 0)
     assert (figures.find_best_result(found) is not None) is met

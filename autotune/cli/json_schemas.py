@@ -73,6 +73,7 @@ SweepResult = TypedDict(
         "left": int,
         "best": SweepPoint | None,
         "points": Sequence[SweepPoint],
+        "differences": Sequence[str],
     },
 )
 

@@ -4,8 +4,8 @@ restarts as possible.
 ``ansible/`` contains ``site.yml``, ``inventory.yml`` and the role ``autotune``. The role's files are
 the scripts of `--format shell`. A host's script validates and backs up all files before the first
 change. The script writes one file per task, and rolls the host back if a task fails. Modules from
-ansible-core set kernel values, act on units and check the services' health. Hosts with identical tasks
-share a task file.
+ansible-core load kernel values, act on units and check the services' health. Hosts with identical
+tasks share a task file.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import io
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +21,11 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import TaggedScalar
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
+from autotune.deploy.backup import SYSCTL_FILE
 from autotune.deploy.stack import list_start_order
 from autotune.export.escaping import escape_line
 from autotune.export.export_error import ExportError
-from autotune.export.host_files import MODEL_NOTICE, SYSCTL_FILE, ExportedHosts, HostFile
+from autotune.export.host_files import MODEL_NOTICE, ExportedHosts
 from autotune.export.scripts import build_script, format_title
 from autotune.report.studies import Study
 from autotune.study import ownership
@@ -79,7 +80,6 @@ def export_ansible(study: Study, trial: Trial, hosts: ExportedHosts) -> dict[str
             "autotune_overwrite": False,
             "autotune_health_url": "",
         },
-        f"{ROLE_DIRECTORY}/vars/main.yml": _build_variables(hosts),
         f"{ROLE_DIRECTORY}/tasks/main.yml": list(_build_include_tasks(hosts_by_group)),
         f"{ROLE_DIRECTORY}/handlers/main.yml": list(_build_handlers(hosts)),
         f"{ROLE_DIRECTORY}/meta/main.yml": _build_metadata(study),
@@ -91,10 +91,14 @@ def export_ansible(study: Study, trial: Trial, hosts: ExportedHosts) -> dict[str
 
 
 def _build_playbook(study: Study, trial: Trial, hosts: ExportedHosts) -> dict[str, Any]:
+    tiers = study.target.tiers
     return {
         "name": format_title(study, trial),
+        # Hosts change in this order, so a load balancer gets more connections after its servers.
         "hosts": ":".join(
-            tier for tier, spec in study.target.tiers.items() if set(spec.hosts) & set(hosts.units)
+            tier
+            for tier in list_start_order(study.target)
+            if set(tiers[tier].hosts) & set(hosts.units)
         ),
         "become": True,
         "gather_facts": False,  # the role needs no facts
@@ -118,11 +122,6 @@ def format_backup_directory(study: Study, trial: Trial) -> str:
     # Templates and commands contain the study's name, so special characters in the name are replaced.
     safe_name = re.sub(r"[^A-Za-z0-9._-]", "_", study.name)
     return f"/var/backups/autotune-{safe_name}-{trial.number}"
-
-
-def _build_variables(hosts: ExportedHosts) -> dict[str, Any]:
-    """Return the role's variables: the kernel values by host."""
-    return {"autotune_kernel": {host: dict(sysctls) for host, sysctls in hosts.sysctls.items()}}
 
 
 def _group_alike_hosts(target: Target, hosts: ExportedHosts) -> dict[str, list[str]]:
@@ -268,40 +267,25 @@ def _build_configuration_tasks(
         )
         yield unit_task | {"when": f"{unit!r} in {UNITS_VARIABLE}.stdout_lines"}
     for file in hosts.list_files(host):
-        yield _build_write_task(file, hosts, backup)
+        handlers = [_name_handler(host, unit, hosts) for unit in sorted(file.units)]
+        yield _build_write_task(file.path, backup, handlers)
     running_units = sorted(unit for unit, is_running in units.items() if is_running)
     if hosts.sysctls[host]:
-        yield _build_kernel_task(running_units)
+        # A listening socket keeps the backlog limit that applied when it was opened.
+        handlers = [LOAD_KERNEL_HANDLER, *(f"Restart {unit}" for unit in running_units)]
+        yield _build_write_task(SYSCTL_FILE, backup, handlers)
     # Handlers run first, so that units start with their new limits and kernel values.
     yield {"name": "Reload or restart services", "ansible.builtin.meta": "flush_handlers"}
     for unit in running_units:
         yield _build_unit_task(
             f"Run {unit}", unit, "started", enabled=hosts.needs_start(host, unit) or None
         )
-    if hosts.list_files(host):
+    if hosts.list_files(host) or hosts.sysctls[host]:
         yield _build_host_script("Record that services use their new files", "--acted", backup) | {
             "changed_when": False,
             "when": "not ansible_check_mode",
         }
     yield from _build_health_check_tasks(running_units)
-
-
-def _build_kernel_task(running_units: Iterable[str]) -> dict[str, Any]:
-    return {
-        "name": "Write kernel values",
-        "ansible.builtin.lineinfile": {
-            "path": SYSCTL_FILE,
-            "create": True,
-            "owner": "root",
-            "group": "root",
-            "mode": _format_mode(0o644),
-            "regexp": AnsibleTemplate(r"^\s*{{ item.key | regex_escape }}\s*="),
-            "line": AnsibleTemplate("{{ item.key }} = {{ item.value }}"),
-        },
-        "loop": AnsibleTemplate("{{ autotune_kernel[inventory_hostname] | dict2items }}"),
-        # A listening socket keeps the backlog limit that applied when it was opened.
-        "notify": [LOAD_KERNEL_HANDLER, *(f"Restart {unit}" for unit in running_units)],
-    }
 
 
 def _build_health_check_tasks(running_units: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -334,18 +318,17 @@ def _build_health_check_tasks(running_units: Sequence[str]) -> Iterator[dict[str
     }
 
 
-def _build_write_task(file: HostFile, hosts: ExportedHosts, backup: str) -> dict[str, Any]:
+def _build_write_task(path: str, backup: str, handlers: Sequence[str]) -> dict[str, Any]:
     """Return a task in which the script writes one file. In check mode, the script only compares the
     file with the new content.
     """
     script_option = AnsibleTemplate("{{ '--compare' if ansible_check_mode else '--write' }}")
-    notified_handlers = [_name_handler(file.host, unit, hosts) for unit in sorted(file.units)]
     return {
-        **_build_host_script(f"Write {file.path}", script_option, backup, file.path),
+        **_build_host_script(f"Write {path}", script_option, backup, path),
         "register": WRITTEN_VARIABLE,
         "changed_when": f"{WRITTEN_VARIABLE}.stdout_lines[-1:] == ['changed']",
         "check_mode": False,
-        **({"notify": notified_handlers} if notified_handlers else {}),
+        **({"notify": list(handlers)} if handlers else {}),
     }
 
 
@@ -398,11 +381,6 @@ def _build_metadata(study: Study) -> dict[str, Any]:
         },
         "dependencies": [],
     }
-
-
-def _format_mode(mode: int) -> str:
-    # The mode is quoted, because YAML 1.1 would read a bare number as octal.
-    return _quote_string(f"0{mode:o}")
 
 
 def _quote_string(text: str) -> str:

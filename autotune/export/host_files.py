@@ -23,7 +23,6 @@ from autotune.study.study_state import Trial
 from autotune.target import runtimes
 from autotune.unified_diff import Hunk, split_lines
 
-SYSCTL_FILE = "/etc/sysctl.d/99-autotune.conf"
 ABSENT_DIGEST = "absent"  # stands for the digest of a missing file
 SAFETY_NOTICE = (
     "The script changes files in directories of other accounts in the same way as `autotune apply`. "
@@ -125,10 +124,7 @@ def list_changed_hosts(
         raise ExportError(
             study, f"the study deployed to {unknown_hosts[0]!r}, which is not in its target"
         )
-    baseline = find_conclusion(study.state).baseline
-    baseline_and_files = (
-        (baseline.trial, read_rendered_files(study.directory, baseline.trial)) if baseline else None
-    )
+    baseline_and_files = read_baseline(study)
     derived_hosts = derive_hosts(
         study, trial, read_rendered_files(study.directory, trial), records, baseline_and_files
     )
@@ -152,6 +148,16 @@ def list_changed_hosts(
     for file in chosen_hosts.files:
         _check_masked_words(study, file)
     return chosen_hosts
+
+
+def read_baseline(study: Study) -> tuple[Trial, dict[str, bytes]] | None:
+    """Return the baseline's trial and files; ``None`` if the baseline was never deployed, for example
+    because its software refuses the configuration.
+    """
+    baseline = find_conclusion(study.state).baseline
+    if baseline is None or (baseline.trial.failure is not None and not baseline.trial.files):
+        return None
+    return baseline.trial, read_rendered_files(study.directory, baseline.trial)
 
 
 def _check_runtimes(study: Study) -> None:

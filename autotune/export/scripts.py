@@ -9,19 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
 
+from autotune.deploy.backup import SYSCTL_FILE
 from autotune.deploy.host_state import format_sysctl_file
 from autotune.errors import AutotuneError
 from autotune.export.escaping import escape_line, fill_template
 from autotune.export.host_files import (
     ABSENT_DIGEST,
     MODEL_NOTICE,
-    SYSCTL_FILE,
     ExportedHosts,
     HostFile,
     group_by_host,
+    read_baseline,
 )
-from autotune.report.conclusion import find_conclusion
-from autotune.report.diff import read_rendered_files
 from autotune.report.studies import Study
 from autotune.study.study_state import Trial
 from autotune.unified_diff import format_edit_diff, format_file_diff
@@ -83,10 +82,8 @@ def export_patch(study: Study, trial: Trial, hosts: ExportedHosts) -> dict[str, 
     script that prints the patch on the host. Raises AutotuneError if a file's original content is not
     recorded.
     """
-    baseline = find_conclusion(study.state).baseline
-    baseline_files = (
-        group_by_host(read_rendered_files(study.directory, baseline.trial)) if baseline else {}
-    )
+    baseline = read_baseline(study)
+    baseline_files = group_by_host(baseline[1]) if baseline else {}
     notice = MODEL_NOTICE if study.target.simulated else None
     patch_files: dict[str, bytes] = {}
     for host in hosts.units:
@@ -157,7 +154,8 @@ def _build_diff(file: HostFile, recorded_content: bytes | None) -> str:
     if file.edits is not None:
         return format_edit_diff(relative_path, file.edits)
     old_content = None if file.original == ABSENT_DIGEST else recorded_content
-    if old_content is not None and sha256(old_content).hexdigest() != file.original:
+    digest = ABSENT_DIGEST if old_content is None else sha256(old_content).hexdigest()
+    if digest != (file.original or ABSENT_DIGEST):
         raise AutotuneError(
             f"the original content of {file.path} on {file.host} is not recorded",
             hint="use --format ansible or shell",

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from autotune import foreign_files
+from autotune.deploy.backup import SYSCTL_FILE
 from autotune.errors import AutotuneError, UsageError
 from autotune.export.ansible import export_ansible, format_backup_directory
 from autotune.export.escaping import fill_template
@@ -17,6 +18,7 @@ from autotune.export.host_files import (
     SAFETY_NOTICE,
     ExportedHosts,
     list_changed_hosts,
+    read_baseline,
 )
 from autotune.export.manifest import build_manifest
 from autotune.export.record_checks import check_trial
@@ -146,7 +148,8 @@ def build_export(
     if baseline:
         check_trial(study, baseline.trial)
     files = read_rendered_files(study.directory, trial)
-    baseline_files = read_rendered_files(study.directory, baseline.trial) if baseline else {}
+    baseline_and_files = read_baseline(study)
+    baseline_files = baseline_and_files[1] if baseline_and_files else {}
     hosts = None
     if format_name in SETTINGS_FORMATS:
         baseline_settings = (
@@ -229,6 +232,7 @@ def _build_readme(
         hosts=hosts,
         backup=format_backup_directory(study, trial),
         safety=SAFETY_NOTICE,
+        kernel_file=SYSCTL_FILE,
         has_patch_scripts=hosts is not None
         and any(has_masked_edits(hosts, host) for host in hosts.units),
     ).encode()

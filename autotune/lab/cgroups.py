@@ -291,7 +291,7 @@ def _kill_group(group_directory: Path) -> None:
         deadline = time.monotonic() + 1.0
         while process_handles and time.monotonic() < deadline:
             (exited_handles, _, _) = select.select(
-                process_handles, [], [], deadline - time.monotonic()
+                process_handles, [], [], max(0.0, deadline - time.monotonic())
             )
             process_handles = [
                 process_handle

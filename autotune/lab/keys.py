@@ -11,7 +11,7 @@ import contextlib
 from pathlib import Path
 
 from autotune.lab.lock import run_checked
-from autotune.lab.plan import LabPlan
+from autotune.lab.plan import LabNames, LabPlan
 
 HOST_KEY_NAME = "ssh_host_ed25519_key"
 _SSH_CONFIG_TEMPLATE = """\
@@ -28,7 +28,7 @@ Host {patterns}
 
 def make_keys(plan: LabPlan) -> None:
     """Create missing keys, and write the known_hosts file and the SSH configuration."""
-    _make_key(plan.names.key, f"autotune-lab-{plan.names.tag}")
+    _make_key(plan.names.key, _format_key_comment(plan.names))
     known_hosts_lines = []
     for host in plan.hosts:
         private_key = plan.names.get_machine_directory(host.name) / HOST_KEY_NAME
@@ -37,6 +37,15 @@ def make_keys(plan: LabPlan) -> None:
         known_hosts_lines.append(f"{host.address},{host.name} {key_type} {public_key}\n")
     plan.names.known_hosts.write_text("".join(known_hosts_lines), encoding="ascii")
     plan.names.ssh_config.write_text(format_ssh_config(plan), encoding="utf-8")
+
+
+def is_lab_key(lab_names: LabNames, public_key: bytes) -> bool:
+    """True if a public key was created for this lab."""
+    return public_key.strip().endswith(f" {_format_key_comment(lab_names)}".encode())
+
+
+def _format_key_comment(lab_names: LabNames) -> str:
+    return f"autotune-lab-{lab_names.tag}"
 
 
 def format_ssh_config(plan: LabPlan) -> str:

@@ -41,6 +41,7 @@ def start_lab(hosts: Iterable[LabHost], state_dir: Path) -> LabPlan:
     prerequisites.require_directory(plan.names.directory)
     disk.require_single_filesystem(cgroups.read_mountinfo())
     with lock_lab(plan.names, create=True):
+        _require_lab_directory(plan.names)
         if _find_plan(plan.names) != plan:
             _remove_lab(plan.names)
         is_new = not plan.names.plan_file.exists()
@@ -145,6 +146,26 @@ def build_host_ssh_command(state_dir: Path, host: str) -> list[str]:
     return ["ssh", "-F", str(plan.names.ssh_config), plan.find_host(host).name]
 
 
+def _require_lab_directory(lab_names: LabNames) -> None:
+    """Raise ``AutotuneError`` if the directory contains files, but no lab."""
+    if any(lab_names.directory.iterdir()) and not _contains_lab(lab_names):
+        raise AutotuneError(
+            f"{lab_names.directory} is not empty, and contains no lab",
+            hint="name a new or empty directory: --dir DIR",
+        )
+
+
+def _contains_lab(lab_names: LabNames) -> bool:
+    """True if the directory contains the record or the key of this lab.
+
+    Without them, files such as ``hosts`` or ``known_hosts`` belong to someone else.
+    """
+    public_key = lab_names.key.with_suffix(".pub")
+    has_key = public_key.is_file() and keys.is_lab_key(lab_names, public_key.read_bytes())
+    orphaned_files = durable_files.find_orphaned_files(lab_names.plan_file)
+    return has_key or lab_names.plan_file.exists() or bool(orphaned_files)
+
+
 def _find_plan(lab_names: LabNames) -> LabPlan | None:
     try:
         return planning.read_plan(lab_names)
@@ -199,6 +220,8 @@ def _explain_boot_failure(plan: LabPlan, host: LabHost, running_pids: tuple[int,
 def _remove_lab(lab_names: LabNames) -> None:
     cgroups.remove_groups(lab_names)
     network.remove_links(lab_names)
+    if not _contains_lab(lab_names):
+        return
     # The record is deleted last, so that an interrupted removal can be repeated.
     for path in (
         lab_names.machines_directory,

@@ -8,7 +8,7 @@ from ipaddress import IPv4Network
 
 from autotune.errors import AutotuneError
 from autotune.lab.lock import lock_network, run_checked
-from autotune.lab.plan import LabHost, LabNames, LabPlan
+from autotune.lab.plan import LAB_NETWORK, LabHost, LabNames, LabPlan
 
 _BRIDGE_NUMBER = 0xFFFF  # the bridge's number in its hardware address; hosts count from 0
 
@@ -98,11 +98,16 @@ def _remove_link(lab_names: LabNames, link: str) -> None:
 def find_overlapping_route(routes: list[dict[str, str]], network: IPv4Network) -> str | None:
     """Return the device of a route into ``network``, or ``None``. ``routes`` is the output of ``ip
     -json route``.
+
+    Routes that are larger than `plan.LAB_NETWORK` are ignored, such as 128.0.0.0/1, with which VPNs
+    replace the default route.
     """
     for route in routes:
         destination = route.get("dst", "default")
         if destination == "default":
             continue
-        if IPv4Network(destination, strict=False).overlaps(network):
+        destination_network = IPv4Network(destination, strict=False)
+        is_general = destination_network.prefixlen < LAB_NETWORK.prefixlen
+        if destination_network.overlaps(network) and not is_general:
             return route.get("dev", destination)
     return None

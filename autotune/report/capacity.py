@@ -19,8 +19,8 @@ class CapacityFigures:
 
 
 def build_capacity(peak: Peak | None, units: Units) -> CapacityFigures:
-    """Return a peak and its interval in the user's units."""
-    if peak is None:
+    """Return a peak and its interval in the user's units; no figures if no rate met the SLO in time."""
+    if peak is None or peak.is_unmet:
         return CapacityFigures()
     if peak.peak == 0:
         return CapacityFigures(0.0, 0.0, units.round_value(peak.high))

@@ -40,8 +40,16 @@ class MeasuredConfiguration:
 
     @property
     def best_estimate(self) -> Peak | None:
-        """Return ``repeated_peak`` if there is one, else ``selection_peak``, which proves nothing."""
-        return self.repeated_peak or self.selection_peak
+        """Return ``repeated_peak`` if there is one, else ``selection_peak``, which proves nothing.
+
+        The result is ``None`` if no rate met the SLO in time, because the search's peak is then a guess.
+        """
+        return self.repeated_peak or (None if self.is_unmet else self.selection_peak)
+
+    @property
+    def is_unmet(self) -> bool:
+        """True if the first search ran out of time before any rate met the SLO."""
+        return self.trial.peak is not None and self.trial.peak.is_unmet
 
     @property
     def has_failed(self) -> bool:
@@ -66,7 +74,7 @@ class MeasuredConfiguration:
 
     @property
     def _feasible_repeats(self) -> list[Trial]:
-        return [trial for trial in self.repeats if trial.peak and trial.peak.is_feasible]
+        return [trial for trial in self.repeats if trial.meets_slo]
 
     @property
     def trial_numbers(self) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ from autotune.report.load_curve import PERCENTILES
 from autotune.report.status import build_status
 from autotune.report.view import StudyView
 from autotune.services.base import Value
+from autotune.study.reading_records import describe_command_call
 
 # the labels and the value of each sample
 MetricSamples = Iterable[tuple[Mapping[str, str], float | None]]
@@ -70,6 +71,9 @@ def _list_trial_rows(view: StudyView) -> Iterator[CsvRow]:
 
 
 def _list_reading_rows(view: StudyView) -> Iterator[CsvRow]:
+    """Yield a row for each reading of load or, in a study of a command, for each call of the command."""
+    for call in view.study.command_calls:
+        yield {"trial": call.trial, "at": call.at, **describe_command_call(call)}
     slo = view.target.slo.objective
     for recorded_reading in view.study.readings:
         reading = recorded_reading.reading

@@ -37,6 +37,8 @@ GRID_RATES = 40  # number of rates at which a curve is computed
 # Usual sd of the log percentile between readings, in addition to the sd from the number of requests.
 READING_LOG_SD = 0.15
 MIN_READINGS = 3  # minimum number of readings for a curve
+# Maximum relative difference between the declared rate of today and the rate that a generator sends.
+MAX_ROUNDING_SHARE = 0.05
 LogPoint = tuple[float, float, float]  # log rate, log seconds, weight
 
 
@@ -161,7 +163,7 @@ def bound_by_capacity(
 
 def find_today_latency(figures: StudyFigures) -> TodayLatency | None:
     """Return the latency at today's rate as measured; ``None`` if it is unknown on both sides."""
-    rate = find_today_rate(figures)
+    rate = find_today_rate(figures.study.readings, figures.target.load.today)
     sides = find_known_latencies(figures, rate) if rate is not None else {}
     if rate is None or not sides:
         return None
@@ -174,12 +176,23 @@ def find_today_latency(figures: StudyFigures) -> TodayLatency | None:
     )
 
 
-def find_today_rate(figures: StudyFigures) -> float | None:
-    """Return today's request rate from the target, or else the rate of the proof's latency readings."""
-    if figures.target.command_goal is not None or figures.target.load.today is not None:
-        return figures.target.load.today
-    rates = [record.rate for record in figures.study.readings if record.purpose == TODAY_PURPOSE]
-    return rates[-1] if rates else None
+def find_today_rate(
+    records: Iterable[RecordedReading], declared_rate: float | None
+) -> float | None:
+    """Return the rate of the latency readings, or else ``declared_rate``, the target's rate of today.
+
+    The generator may have rounded the declared rate. Readings at other rates are ignored.
+    """
+    rates = [
+        record.rate
+        for record in records
+        if record.purpose == TODAY_PURPOSE
+        and (
+            declared_rate is None
+            or isclose(record.rate, declared_rate, rel_tol=MAX_ROUNDING_SHARE, abs_tol=1.0)
+        )
+    ]
+    return rates[-1] if rates else declared_rate
 
 
 def find_known_latencies(figures: StudyFigures, rate: float) -> dict[str, LatencyEstimate]:

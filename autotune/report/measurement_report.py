@@ -9,11 +9,16 @@ from autotune.report import documents
 from autotune.report import format as fmt
 from autotune.report.capacity import CapacityFigures, build_capacity
 from autotune.report.deciding_readings import sum_deciding_readings
-from autotune.report.latency import UNMEASURED_TEXT, LatencyEstimate, measure_latency
+from autotune.report.latency import (
+    UNMEASURED_TEXT,
+    LatencyEstimate,
+    find_today_rate,
+    measure_latency,
+)
 from autotune.report.load_curve import PERCENTILES, LoadStep, average_host_usage, build_load_curve
 from autotune.report.studies import Study
 from autotune.report.summary import encode_finding, encode_gain, encode_latency
-from autotune.report.trial_outcomes import VERDICT_TEXTS, describe_bottleneck
+from autotune.report.trial_outcomes import UNMET_TEXT, VERDICT_TEXTS, describe_bottleneck
 from autotune.report.units import RequestUnits, Units, select_units
 from autotune.space.dimension import BASELINE_NAME
 from autotune.study.journal_records import RecordedBottleneck
@@ -85,7 +90,7 @@ def _build_interval_json(measurement: Measurement, units: Units) -> documents.In
 
 
 def _build_latency_json(measurement: Measurement, study: Study) -> documents.MeasuredLatency | None:
-    rate = study.target.load.today
+    rate = _find_today_rate(study)
     if rate is None:
         return None
     return {
@@ -95,15 +100,16 @@ def _build_latency_json(measurement: Measurement, study: Study) -> documents.Mea
     }
 
 
+def _find_today_rate(study: Study) -> float | None:
+    declared_rate = study.target.load.today
+    return None if declared_rate is None else find_today_rate(study.readings, declared_rate)
+
+
 def _measure_latency(trials: Iterable[Trial], study: Study) -> LatencyEstimate | None:
-    rate, slo, timeout = (
-        study.target.load.today,
-        study.target.slo.objective,
-        study.target.request_timeout,
-    )
+    rate, slo = _find_today_rate(study), study.target.slo.objective
     if rate is None:
         return None
-    return measure_latency(_select_readings(trials, study), rate, slo, timeout)
+    return measure_latency(_select_readings(trials, study), rate, slo, study.target.request_timeout)
 
 
 def _build_trial_json(trial: Trial, study: Study, units: Units) -> documents.MeasuredSide:
@@ -202,7 +208,7 @@ def _format_latency(measurement: Measurement, study: Study) -> Iterator[str]:
     latencies = [str(latency) if latency else UNMEASURED_TEXT for latency in sides]
     if any(sides):
         percentile = fmt.format_percentile(study.target.slo.objective)
-        rate_text = fmt.format_rate(study.target.load.today)
+        rate_text = fmt.format_rate(_find_today_rate(study))
         yield f"{percentile} {' → '.join(latencies)} at today's {rate_text}/s"
 
 
@@ -234,7 +240,8 @@ def _format_capacity(trial_number: int, peak: Peak, study: Study, units: Units) 
         return f"capacity {units.format_lower_bound(peak.peak)} (limited by {peak.limit}){evidence}"
     if not peak.met_slo and isinstance(units, RequestUnits):
         evidence = f": {readings.failure_text}" if readings.requests else ""
-        return f"{units.no_result_text} ({units.objective}){evidence}"
+        outcome = UNMET_TEXT if peak.is_unmet else units.no_result_text
+        return f"{outcome} ({units.objective}){evidence}"
     interval_text = units.format_interval(units.from_peak(peak.low), units.from_peak(peak.high))
     verdict = VERDICT_TEXTS.get(peak.verdict) or peak.verdict
     return f"{units.format_amount(units.from_peak(peak.peak))} {interval_text}, {verdict}{evidence}"

@@ -98,7 +98,7 @@ def _build_capacity_card(
             view.deciding_readings[side_name].text,
         )
         return Card(title, units.format_amount(capacity.peak), ", ".join(filter(None, notes)))
-    if side.selection_peak is not None and side.selection_peak.is_feasible:
+    if side.selection_peak is not None and side.trial.meets_slo:
         figure_text = units.format_amount(units.from_peak(side.selection_peak.peak))
         note = "no repeat succeeded" if side.repeats else "not re-measured"
         return Card(title, figure_text, f"search result, {note}")

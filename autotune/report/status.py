@@ -143,7 +143,9 @@ def _summarize_running_trial(study: Study, trials: Sequence[Trial]) -> RunningTr
 def _summarize_side(side: MeasuredConfiguration | None, units: Units) -> StatusSide | None:
     if side is None:
         return None
-    is_infeasible = isinstance(units, RequestUnits) and side.best_estimate is None
+    is_infeasible = (
+        isinstance(units, RequestUnits) and side.best_estimate is None and not side.is_unmet
+    )
     capacity = (
         CapacityFigures(0.0, 0.0, 0.0)
         if is_infeasible

@@ -195,7 +195,7 @@ def _format_sides(view: StudyView) -> Iterator[str]:
                 f"{side_name:9}{units.format_amount(capacity.peak)} {interval_text}  "
                 f"{trial_text}{repeats}{evidence}"
             )
-        elif side.selection_peak is not None and side.selection_peak.is_feasible:
+        elif side.selection_peak is not None and side.trial.meets_slo:
             yield (
                 f"{side_name:9}{units.format_amount(units.from_peak(side.selection_peak.peak))} (search "
                 f"only)  {trial_text}{evidence}"

@@ -164,8 +164,6 @@ def classify_reading(reading: Reading, trial: Trial | None, slo: Slo) -> str:
         return "disturbed"
     if slo.is_met(reading):
         return "met"
-    peak = trial.peak if trial else None
-    is_far_below = (
-        peak is not None and peak.is_feasible and reading.rate < peak.low * (1 - DISTURBED_SHARE)
-    )
+    peak = trial.peak if trial and trial.meets_slo else None
+    is_far_below = peak is not None and reading.rate < peak.low * (1 - DISTURBED_SHARE)
     return "disturbed" if is_far_below else "broken"

@@ -15,6 +15,7 @@ from autotune.report.units import RequestUnits, Units
 from autotune.study.reading_records import RecordedCall, RecordedReading
 from autotune.study.study_state import State, Trial
 
+UNMET_TEXT = "no rate met the SLO in time"
 # If at least this share of requests failed, errors rather than latency violated the SLO.
 MOSTLY_ERRORS_SHARE = 0.5
 # Texts for users about the end of a capacity search; empty if the search converged.
@@ -86,7 +87,7 @@ def format_outcome(trial: Trial, units: Units) -> str:
     if peak.is_load_limited:
         return f"{units.format_lower_bound(peak.peak)} (limited by {peak.limit})"
     if peak.is_unmet:
-        return "no rate met the SLO in time"
+        return UNMET_TEXT
     outcome_text = f"{units.format_short(units.from_peak(peak.peak)):>8}"
     if isinstance(units, RequestUnits):
         outcome_text = f"{outcome_text}  p99 {fmt.format_latency(peak.p99):>7}"
@@ -96,6 +97,8 @@ def format_outcome(trial: Trial, units: Units) -> str:
 
 def format_no_result(side: MeasuredConfiguration, units: Units) -> str:
     """Return the outcome of a configuration without a capacity or value."""
+    if side.is_unmet:
+        return UNMET_TEXT
     is_web_stack = isinstance(units, RequestUnits)
     return "could not be measured" if is_web_stack and side.has_failed else units.no_result_text
 
@@ -105,10 +108,8 @@ def is_unusable(trial: Trial) -> bool:
 
     A trial whose load was limited is usable.
     """
-    peak = trial.peak
-    return trial.is_finished and not (
-        peak is not None and (peak.is_feasible or peak.is_load_limited)
-    )
+    is_limited = trial.peak is not None and trial.peak.is_load_limited
+    return trial.is_finished and not (trial.meets_slo or is_limited)
 
 
 def count_by_outcome(state: State) -> dict[str, int]:

@@ -343,7 +343,7 @@ def _warn_of_noise(view: StudyFigures) -> Iterator[StudyWarning]:
             "wider, but valid",
         )
     for side_name, side in view.conclusion.sides.items():
-        repeat_peaks = [t.peak.peak for t in side.repeats if t.peak and t.peak.is_feasible]
+        repeat_peaks = [t.peak.peak for t in side.repeats if t.peak and t.meets_slo]
         log_scatter = stdev(map(log, repeat_peaks)) if len(repeat_peaks) >= MIN_PAIRS else 0.0
         if log_scatter > MAX_LOG_SCATTER:
             yield _build_warning(
@@ -494,7 +494,8 @@ def _warn_of_steal(reading_counts: Collection[ReadingCounts]) -> Iterator[StudyW
 def _warn_of_trials(view: StudyFigures) -> Iterator[StudyWarning]:
     finished_trials, budgeted_count = view.state.list_counted_trials(), view.target.budget.trials
     finished_count, failed_count = len(finished_trials), sum(map(is_unusable, finished_trials))
-    if view.verdict == "unmeetable":
+    has_met_slo = any(trial.peak and trial.peak.met_slo for trial in view.state.trials)
+    if view.verdict == "unmeetable" and view.target.command_goal is None and not has_met_slo:
         yield _build_warning(
             "slo-not-met", failed_count, 0, "no configuration met the SLO at any rate"
         )

@@ -80,8 +80,9 @@ def find_best_result(sweep: SweepResults) -> Result | None:
     """Return the best result of the sweep.
 
     Without fixed rates, the highest capacity is best. With a parameter on the horizontal axis, the
-    lowest mean response time at the highest rate is best. With the throughput on the horizontal axis,
-    the highest rate within the SLO is best, and equal rates are ranked by mean response time.
+    lowest mean response time at the highest rate is best, and points within the SLO come first. With
+    the throughput on the horizontal axis, the highest rate within the SLO is best, and equal rates are
+    ranked by mean response time.
     """
     if not sweep.plan.rates:
         capacity_results = [r for r in sweep.results if r.peak and not r.failure]
@@ -91,8 +92,11 @@ def find_best_result(sweep: SweepResults) -> Result | None:
         timed_results = [r for r in timed_results if r.met]
     top_rate = max((r.rate for r in timed_results if r.rate is not None), default=None)
     results_at_top_rate = [r for r in timed_results if r.rate == top_rate]
+    # A point that rejects many requests may serve the others fast.
     return min(
-        results_at_top_rate, key=lambda r: r.response.value if r.response else 0.0, default=None
+        results_at_top_rate,
+        key=lambda r: (not r.met, r.response.value if r.response else 0.0),
+        default=None,
     )
 
 

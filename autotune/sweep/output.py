@@ -39,6 +39,7 @@ def build_sweep_json(sweep: SweepResults) -> dict[str, Any]:
         "left": sweep.remaining_measurements,
         "best": _build_result_json(best_result) if best_result else None,
         "points": [_build_result_json(result) for result in sweep.results],
+        "differences": list(dict.fromkeys(sweep.differences)),
     }
 
 
@@ -103,12 +104,19 @@ def _format_sweep_lines(sweep: SweepResults) -> Iterator[str]:
             if figures.find_horizontal_parameter(sweep) is None
             else _format_grid(diagram)
         )
-    failure_texts = [result.failure for result in sweep.results if result.failure]
-    if failure_texts:
+    failures = [result.failure for result in sweep.results if result.failure]
+    yield from _format_reasons("Points without values", failures)
+    limits = [r.limit for r in sweep.results if r.limit and r.peak and not r.failure]
+    yield from _format_reasons("Effective values that differ", list(sweep.differences))
+    yield from _format_reasons("Capacities that are only lower bounds, limited by", limits)
+
+
+def _format_reasons(title: str, reasons: list[str]) -> Iterator[str]:
+    if reasons:
         yield ""
-        yield "Points without values:"
-        for failure in sorted(set(failure_texts)):
-            yield f"  {failure_texts.count(failure)} × {failure}"
+        yield f"{title}:"
+    for reason in sorted(set(reasons)):
+        yield f"  {reasons.count(reason)} × {reason}"
 
 
 def _format_grid(diagram: Diagram) -> Iterator[str]:

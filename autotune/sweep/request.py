@@ -276,31 +276,19 @@ def _split_assignments(
 
 
 def _expand_option_values(name: str, values_text: str) -> tuple[str, ...]:
-    """Return the values of `--over`. Raises UsageError, also for a value that is listed twice."""
+    """Return the values of `--over`. Raises UsageError."""
     try:
-        values = expand_values(values_text)
+        return tuple(expand_values(values_text))
     except UsageError as error:
         raise UsageError(f"--over {name}: {error.message}", hint=error.hint) from None
-    if duplicates := [value for value in values if values.count(value) > 1]:
-        raise UsageError(
-            f"--over {name}: {duplicates[0]} is listed twice",
-            hint="list each value once; --repeat measures every point several times",
-        )
-    return tuple(values)
 
 
 def _parse_host_counts(tier: str, counts_text: str) -> tuple[int, ...]:
     hint = f"write numbers separated by commas, such as --hosts {tier}=1,2"
     try:
-        host_counts = tuple(parse_uint(number.strip()) for number in counts_text.split(","))
+        return tuple(parse_uint(number.strip()) for number in counts_text.split(","))
     except ValueError:
         raise UsageError(f"--hosts {tier}={counts_text}: expected numbers", hint=hint) from None
-    if len({*host_counts}) < len(host_counts):
-        raise UsageError(
-            f"--hosts {tier}={counts_text}: a number is listed twice",
-            hint="list each number once; --repeat measures every point several times",
-        )
-    return host_counts
 
 
 def _build_title(request: SweepRequest) -> str:
@@ -394,6 +382,16 @@ def _check_host_counts(target_file: TargetFile, tier: str, host_counts: Sequence
             f"tier {tier} lists {format_count(host_count, 'host')}, not {wrong_counts[0]}",
             hint=f"use numbers from 1 to {host_count}, or list more hosts in the target",
         )
+    _check_distinct(host_counts)
+
+
+def _check_distinct(values: Sequence[Value]) -> None:
+    """Raise UsageError for a value that is listed twice, because its points would be measured twice."""
+    if duplicates := [value for value in values if values.count(value) > 1]:
+        raise UsageError(
+            f"{fmt.format_setting(duplicates[0])} is listed twice",
+            hint="list each value once; --repeat measures every point several times",
+        )
 
 
 def _check_effect(axis: SweepAxis, plan: SweepPlan, space: SearchSpace) -> None:
@@ -417,6 +415,7 @@ def build_axis(axis_name: str, axis_values: Sequence[object], space: SearchSpace
             hint=suggest_name(axis_name, dimensions_by_name),
         )
     typed_values = [parse_value(dimensions_by_name[axis_name], value) for value in axis_values]
+    _check_distinct(typed_values)
     return SweepAxis(
         axis_name, tuple(AxisValue(value, {axis_name: value}) for value in typed_values)
     )
@@ -469,6 +468,7 @@ def _select_deployments(
         raise UsageError(
             f"unknown deployment {unknown_labels[0]!r}", hint=f"expected one of: {choices_text}"
         )
+    _check_distinct(deployment_labels)
     return tuple(AxisValue(label, services_by_label[label]) for label in deployment_labels)
 
 

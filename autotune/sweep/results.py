@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import sqrt
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
 
 from scipy.special import stdtrit  # not scipy.stats, whose import takes a second
 
+from autotune.environments.peak import Peak
 from autotune.measure.reading import Reading
+from autotune.report.trial_outcomes import UNMET_TEXT
 from autotune.study import journal
 from autotune.study.reading_records import RecordedReading, load_readings
-from autotune.study.study_state import replay_records
+from autotune.study.study_state import Trial, replay_records
 from autotune.sweep.plan import SWEEP_PURPOSE, GridPoint, SweepPlan, read_plan
 from autotune.target.messages import format_count
 from autotune.target.model import Target
 from autotune.target.read_target import read_recorded_target
 
 INTERVAL_COVERAGE = 0.90
-Record = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -74,50 +74,60 @@ class Result:
 
 @dataclass(frozen=True)
 class SweepResults:
-    """The current results of a sweep, and the number of ``remaining_measurements``."""
+    """The current results of a sweep, and the number of ``remaining_measurements``.
+
+    ``differences`` lists effective values that differ from the values of their points, as text.
+    """
 
     name: str
     plan: SweepPlan
     target: Target
     results: tuple[Result, ...]
     remaining_measurements: int
+    differences: tuple[str, ...] = ()
 
 
 def load_results(directory: Path) -> SweepResults:
     """Return the results in a sweep's directory."""
     records = list(journal.read_records(directory / "events.jsonl"))
-    replay_records(records)  # raises an error for invalid records
+    trials = {trial.number: trial for trial in replay_records(records).trials}
     plan, target = read_plan(directory), read_recorded_target(directory).target
-    trials_by_point: dict[int, list[int]] = defaultdict(list)
+    trials_by_point: dict[int, list[Trial]] = defaultdict(list)
     for record in records:
-        if record["event"] == "swept":
-            trials_by_point[record["point"]].append(record["trial"])
-    failures_by_trial = {r["trial"]: r["why"] for r in records if r["event"] == "failed"}
+        if record["event"] == "swept" and record["trial"] in trials:
+            trials_by_point[record["point"]].append(trials[record["trial"]])
     if plan.rates:
-        readings_by_trial: dict[int, list[RecordedReading]] = defaultdict(list)
+        readings_by_rate: dict[tuple[int, float], list[RecordedReading]] = defaultdict(list)
         for reading in load_readings(directory):
             if reading.purpose == SWEEP_PURPOSE:
-                readings_by_trial[reading.trial].append(reading)
+                planned_rate = _find_planned_rate(plan, reading.rate)
+                readings_by_rate[reading.trial, planned_rate].append(reading)
         results = [
-            _summarize_rate(
-                point,
-                rate,
-                trials_by_point[point.number],
-                readings_by_trial,
-                failures_by_trial,
-                target,
-            )
+            _summarize_rate(point, rate, trials_by_point[point.number], readings_by_rate, target)
             for point in plan.points
             for rate in plan.rates
         ]
     else:
-        peak_records = {r["trial"]: r for r in records if r["event"] == "measured"}
-        results = [
-            _summarize_capacity(p, trials_by_point[p.number], peak_records, failures_by_trial)
-            for p in plan.points
-        ]
+        results = [_summarize_capacity(p, trials_by_point[p.number]) for p in plan.points]
     remaining_count = len(plan.points) * plan.repeat - sum(map(len, trials_by_point.values()))
-    return SweepResults(directory.name, plan, target, tuple(results), remaining_count)
+    differences = tuple(_list_differences(plan, trials_by_point))
+    return SweepResults(directory.name, plan, target, tuple(results), remaining_count, differences)
+
+
+def _list_differences(
+    plan: SweepPlan, trials_by_point: Mapping[int, Sequence[Trial]]
+) -> Iterator[str]:
+    """Yield each effective value that differs from a value of its point, once for each trial."""
+    for point in plan.points:
+        for trial in trials_by_point.get(point.number, ()):
+            for difference in trial.differences:
+                if difference.partition(":")[0] in point.settings:
+                    yield difference
+
+
+def _find_planned_rate(plan: SweepPlan, sent_rate: float) -> float:
+    """Return the rate of the plan that a reading belongs to. Some generators send only whole rates."""
+    return min(plan.rates, key=lambda rate: abs(rate - sent_rate))
 
 
 def compute_mean_with_interval(values: Sequence[float]) -> Mean | None:
@@ -134,24 +144,23 @@ def compute_mean_with_interval(values: Sequence[float]) -> Mean | None:
 def _summarize_rate(
     point: GridPoint,
     rate: float,
-    trial_numbers: Sequence[int],
-    readings_by_trial: Mapping[int, Sequence[RecordedReading]],
-    failures_by_trial: Mapping[int, str],
+    trials: Sequence[Trial],
+    readings_by_rate: Mapping[tuple[int, float], Sequence[RecordedReading]],
     target: Target,
 ) -> Result:
     readings_at_rate = [
-        r for trial in trial_numbers for r in readings_by_trial.get(trial, ()) if r.rate == rate
+        r for trial in trials for r in readings_by_rate.get((trial.number, rate), ())
     ]
     # A reading whose load could not be generated is not evidence about the servers.
     valid_readings = [record for record in readings_at_rate if record.reading.is_valid]
-    unmeasured_trials = [n for n in trial_numbers if all(r.trial != n for r in readings_at_rate)]
+    unmeasured_trials = [t for t in trials if (t.number, rate) not in readings_by_rate]
     failure = _describe_failed_repeats(
-        [failures_by_trial[trial] for trial in unmeasured_trials if trial in failures_by_trial],
-        len(trial_numbers),
+        [trial.failure for trial in unmeasured_trials if trial.failure is not None], len(trials)
     )
     if not valid_readings:
         reasons = (record.limited or record.disturbed for record in readings_at_rate)
-        return Result(point, rate, failure=failure or next(filter(None, reasons), None))
+        missing_text = "no reading was recorded at this rate" if trials else None
+        return Result(point, rate, failure=failure or next(filter(None, reasons), missing_text))
     response_times = [mean for r in valid_readings if (mean := compute_mean_seconds(r)) is not None]
     if failure is None and not response_times:
         failure = "no request got a correct response"
@@ -174,34 +183,24 @@ def _summarize_rate(
     )
 
 
-def _summarize_capacity(
-    point: GridPoint,
-    trial_numbers: Sequence[int],
-    peak_records: Mapping[int, Record],
-    failures_by_trial: Mapping[int, str],
-) -> Result:
-    """Return a point's capacity; ``peak_records`` contains the records of measurements, by trial."""
-    point_records = [peak_records[trial] for trial in trial_numbers if trial in peak_records]
-    measured_peaks = [record["peak"] for record in point_records if record["peak"]]
-    load_limit = next((record["limit"] for record in point_records if record.get("limit")), None)
-    failure_reasons = [
-        failures_by_trial[trial] for trial in trial_numbers if trial in failures_by_trial
-    ]
-    failure_reasons += [
-        _describe_missing_peak(record) for record in point_records if not record["peak"]
-    ]
+def _summarize_capacity(point: GridPoint, trials: Sequence[Trial]) -> Result:
+    """Return a point's capacity from all trials that measured the point."""
+    peaks = [trial.peak for trial in trials if trial.peak is not None]
+    failure_reasons = [trial.failure for trial in trials if trial.failure is not None]
+    failure_reasons += [_describe_missing_peak(peak) for peak in peaks if not peak.met_slo]
     return Result(
         point,
         None,
-        peak=compute_mean_with_interval(measured_peaks),
-        failure=_describe_failed_repeats(failure_reasons, len(trial_numbers)),
-        limit=load_limit,
+        peak=compute_mean_with_interval([peak.peak for peak in peaks if peak.met_slo]),
+        failure=_describe_failed_repeats(failure_reasons, len(trials)),
+        limit=next((peak.limit for peak in peaks if peak.is_load_limited), None),
     )
 
 
-def _describe_missing_peak(peak_record: Record) -> str:
-    load_limit = peak_record.get("limit")
-    return f"limited by {load_limit}" if load_limit else "the SLO is not met at any rate"
+def _describe_missing_peak(peak: Peak) -> str:
+    if peak.is_load_limited:
+        return f"limited by {peak.limit}"
+    return UNMET_TEXT if peak.is_unmet else "the SLO is not met at any rate"
 
 
 def _describe_failed_repeats(reasons: Sequence[str], repeat_count: int) -> str | None:

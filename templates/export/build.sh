@@ -133,7 +133,7 @@ examine() {
   built=$(sha256sum <"$work/$1.new")
   built=${built%% *}
   if [ "$6" = kernel ]; then
-    # The order of lines does not matter, because the role writes each line separately.
+    # The order of lines does not matter, because each value is set once.
     [ "$(sort "$work/$1.old" | sha256sum)" = "$(sort "$work/$1.new" | sha256sum)" ] || : >"$work/$1.pending"
   elif [ "$built" = "$4" ]; then
     : >"$work/$1.pending"

@@ -163,6 +163,10 @@ check_place() {
 back_up() {
   if is_interrupted "$1"; then
     is_ours "$1" || exit 1
+    describe_changes | cmp -s - "$1/changes" || {
+      echo "$1 is the backup of another export, which cannot restore this one: rename that directory" >&2
+      exit 1
+    }
     backup=$1
     trap drop_and_close EXIT
   else
@@ -201,8 +205,8 @@ write() {
   trap close_work EXIT
   echo changed
 }
-is_unread() { # PATH
-  grep -qxsF -- "$1" "$backup/unread"
+is_unread() { # PATH: true if units do not use the file yet, or if the kernel does not use the file's values
+  grep -qxsF -- "$1" "$backup/unread" || { [ -e "$work/kernel.path" ] && ! for_each_value is_value; }
 }
 acted() { # DIRECTORY: records that units have read all files
   if is_ours "$1"; then rm -f -- "$1/unread"; fi

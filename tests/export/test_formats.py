@@ -16,13 +16,16 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
+from autotune.deploy.backup import SYSCTL_FILE
 from autotune.deploy.deploy_result import OriginalHost
 from autotune.deploy.host_state import format_sysctl_file
 from autotune.errors import AutotuneError
 from autotune.export import ansible as role
 from autotune.export.host_files import MODEL_NOTICE, ExportedHosts, list_changed_hosts
+from autotune.export.scripts import export_patch
 from autotune.export.writer import ALL_FORMATS, build_export, write_export
 from autotune.report.studies import Study, open_study
+from autotune.study.study_state import Phase
 from autotune.target.model import Host, Ssh
 
 pytestmark = pytest.mark.long
@@ -67,10 +70,13 @@ def test_the_role_writes_every_file_of_every_host_with_the_script_of_the_host(
     for tier, group in groups.items():
         tasks = document(content, f"roles/autotune/tasks/{tier}.yml")
         written = [words[3] for words in map(scripted, tasks) if "--write" in " ".join(words)]
+        kernel_tasks = [task for task in tasks if scripted(task)[3:] == [SYSCTL_FILE]]
+        assert all(role.LOAD_KERNEL_HANDLER in task["notify"] for task in kernel_tasks)
         for host in group["hosts"]:
             script = content[f"ansible/roles/autotune/files/{host}.sh"]
             assert script == scripts[f"shell/{host}.sh"]
             files = [f"/{path}" for part, _, path in places if f".{host}." in part]
+            files += [SYSCTL_FILE] if SYSCTL_FILE in scripts[f"shell/{host}.sh"].decode() else []
             assert sorted(written) == sorted(files)
 
 
@@ -157,6 +163,14 @@ def test_a_host_of_two_tiers_has_tasks_of_its_own(
         "store.yml": "inventory_hostname in ['db1']",
         "lb.yml": "inventory_hostname in ['lb1']",
     }
+
+
+def test_the_servers_of_a_load_balancer_change_before_it(modelled: Study) -> None:
+    (play,) = document(exported(modelled, "ansible"), "site.yml")
+    order = play["hosts"].split(":")
+    assert sorted(order) == sorted(modelled.target.tiers)
+    for name, tier in modelled.target.tiers.items():
+        assert all(order.index(other) < order.index(name) for other in tier.required_tiers)
 
 
 def test_the_role_validates_and_backs_up_before_it_changes_anything(modelled: Study) -> None:
@@ -293,6 +307,28 @@ def test_a_patch_makes_the_exported_of_the_baselines_files(modelled: Study, tmp_
                 assert (root / file.relative_to(path)).read_bytes() == file.read_bytes()
 
 
+def test_a_patch_that_replaces_no_file_can_be_checked(modelled: Study, tmp_path: Path) -> None:
+    """`sha256sum --check` refuses an empty list."""
+    readme = exported(modelled, "patch")["README.md"].decode()
+    (line,) = [line for line in readme.splitlines() if "sha256sum" in line]
+    (tmp_path / "HOST.sha256").touch()
+    (tmp_path / "HOST.patch").write_text("--- /dev/null\n+++ b/new\n@@ -0,0 +1 @@\n+1\n")
+    check = line.replace("-d / ", f"-d {tmp_path} ")
+    done = subprocess.run(
+        ["sh", "-c", check], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "new" in done.stdout
+
+
+def test_a_file_whose_original_is_not_recorded_is_not_created(modelled: Study) -> None:
+    hosts = list_changed_hosts(modelled, modelled.state.find_trial(1), include_unchanged=True)
+    file = replace(hosts.files[0], path="/etc/other.conf", original="0" * 64)
+    changed = replace(hosts, files=(file,), units={file.host: hosts.units[file.host]})
+    with pytest.raises(AutotuneError, match=r"the original content of /etc/other\.conf"):
+        export_patch(modelled, modelled.state.find_trial(1), changed)
+
+
 def test_a_models_export_says_so_everywhere_and_is_asked_for(
     modelled: Study, tmp_path: Path
 ) -> None:
@@ -306,6 +342,22 @@ def test_a_models_export_says_so_everywhere_and_is_asked_for(
                 continue  # a configuration file, byte for byte what was deployed
             text = (out / path).read_text()
             assert MODEL_NOTICE in text or "simulated" in text, path
+
+
+@pytest.mark.parametrize("fmt", ["files", "ansible", "shell", "patch"])
+def test_a_baseline_that_was_never_deployed_hinders_no_export(
+    fmt: str, modelled: Study, tmp_path: Path
+) -> None:
+    directory = Path(shutil.copytree(modelled.directory, tmp_path / "study"))
+    shutil.rmtree(directory / "configs/0")
+    trials = tuple(
+        replace(trial, peak=None, failure="it does not start", effective={}, files={})
+        if trial.phase is Phase.BASELINE else trial
+        for trial in modelled.state.trials
+    )  # fmt: skip
+    study = replace(modelled, directory=directory, state=replace(modelled.state, trials=trials))
+    content = build_export(study, study.state.find_trial(1), fmt)
+    assert any(path.startswith(f"{fmt}/") for path in content)
 
 
 def test_nothing_changed_is_nothing_to_export(modelled: Study) -> None:
@@ -326,6 +378,17 @@ def test_private_processes_have_no_hosts_to_configure() -> None:
 def test_kernel_values_as_sysctl_reads_them() -> None:
     content = format_sysctl_file({"net.ipv4.ip_local_port_range": "1024 65535"})
     assert content.endswith(b"net.ipv4.ip_local_port_range = 1024 65535\n")
+
+
+def test_kernel_values_override_those_of_the_distribution(modelled: Study) -> None:
+    """Debian 12 reads /etc/sysctl.conf as 99-sysctl.conf, and `sysctl --system` reads it last."""
+    scripts = {path: data.decode() for path, data in exported(modelled, "shell").items()}
+    kernel_files = {file for text in scripts.values()
+                    for file in re.findall(r"/etc/sysctl\.d/[\w.-]+", text)}  # fmt: skip
+    assert kernel_files == {SYSCTL_FILE}
+    assert SYSCTL_FILE > "/etc/sysctl.d/99-sysctl.conf"
+    readme = exported(modelled, "patch")["README.md"].decode()
+    assert f"`sysctl --load {SYSCTL_FILE}`" in readme
 
 
 def test_the_role_has_the_licence_of_the_project(modelled: Study) -> None:

@@ -65,7 +65,7 @@ class Machine:
 
     @property
     def kernel_file(self) -> Path:
-        return self.top / "root/etc/sysctl.d/99-autotune.conf"
+        return self.top / "root/etc/sysctl.d/zz-autotune.conf"
 
     def unit(self, name: str) -> str:
         return (self.top / "units" / name).read_text().strip()
@@ -329,6 +329,40 @@ def test_the_interrupted_run_of_another_script_is_not_continued(machine: Machine
     file = HostFile("lb1", "lb", "/etc/nginx/nginx.conf", AFTER.encode(), 0o644, None, {}, digest)
     other = build_script("Trial 4", "lb1", ExportedHosts((file,), {"lb1": {}}, {"lb1": {}}))
     assert machine.run(other).stdout == "nothing to change\n"
+
+
+def test_kernel_values_change_until_the_kernel_uses_them(machine: Machine) -> None:
+    """A play may be interrupted before its handlers, and others may set a value later."""
+    text, backup = of_host(), str(machine.top / "root/var/backups/autotune-3")
+
+    def outcome(request: str) -> str:
+        done = machine.run(text, request, backup, str(machine.kernel_file))
+        assert done.returncode == 0, done.stderr
+        return done.stdout.split()[-1]
+
+    assert machine.run(text, "--prepare", backup).returncode == 0
+    assert [outcome("--compare"), outcome("--write"), outcome("--write")] == ["changed"] * 3
+    assert f"{NAME} = 16384\n" in machine.kernel_file.read_text()
+    assert machine.run(text, "--acted", backup).returncode == 0
+    assert [outcome("--compare"), outcome("--write")] == ["changed"] * 2
+    (machine.top / "kernel" / NAME).write_text("16384\n")
+    assert [outcome("--compare"), outcome("--write")] == ["unchanged"] * 2
+
+
+def test_a_backup_of_another_export_is_not_used(machine: Machine) -> None:
+    """It lacks this export's units and kernel values, which could not be restored."""
+    before, backup = machine.state(), machine.top / "root/var/backups/autotune-3"
+    assert machine.run(of_host(), "--prepare", str(backup)).returncode == 0
+    assert machine.run(of_host(), "--prepare", str(backup)).returncode == 0
+    changes = (backup / "changes").read_text()
+    digest = sha256(BEFORE.encode()).hexdigest()
+    file = HostFile("lb1", "lb", "/etc/nginx/nginx.conf", b"workers 4;\n", 0o644, None, {}, digest)
+    other = build_script("Trial 3", "lb1", ExportedHosts((file,), {"lb1": {}}, {"lb1": {}}))
+    refused = machine.run(other, "--prepare", str(backup))
+    assert refused.returncode == 1
+    assert "is the backup of another export" in refused.stderr
+    assert (backup / "changes").read_text() == changes
+    assert machine.state() == before
 
 
 def test_a_file_that_is_gone_is_not_taken_for_the_one_expected(machine: Machine) -> None:

@@ -218,6 +218,19 @@ def test_down_needs_no_record(lab_dir: Path, described: Described, traces: Trace
     remove_lab(lab_dir)
 
 
+def test_files_of_other_people_are_no_lab(lab_dir: Path, described: Described) -> None:
+    """A directory may contain an inventory of Ansible, or the keys of an account."""
+    (lab_dir / "hosts").mkdir(parents=True)
+    files = [lab_dir / name for name in ("hosts/all.yml", "key", "key.pub", "known_hosts")]
+    for path in files:
+        path.write_text("mine\n")
+    remove_lab(lab_dir)
+    assert [path.read_text() for path in files] == ["mine\n"] * len(files)
+    with pytest.raises(AutotuneError, match="is not empty, and contains no lab"):
+        start_lab(described(1), lab_dir)
+    assert [path.read_text() for path in files] == ["mine\n"] * len(files)
+
+
 STEPS = {
     "up": (
         "plan.write_plan", "keys.make_keys", "disk.write_disk_entries", "disk.make_disk",

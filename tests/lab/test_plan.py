@@ -162,6 +162,7 @@ def test_cards_are_local_single_and_different(one: int, other: int) -> None:
     [
         ("default", False),
         ("10.0.0.0/8", False),
+        ("128.0.0.0/1", False),  # half of a default route of OpenVPN
         ("198.18.1.0/24", False),
         ("198.18.0.0/15", True),
         ("198.18.0.0/24", True),

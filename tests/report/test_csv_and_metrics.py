@@ -21,6 +21,7 @@ from autotune.report.page import write_atomically
 from autotune.report.progress import PageWriter
 from autotune.report.studies import Study, open_study
 from autotune.report.view import build_study_view
+from autotune.study.reading_records import RecordedCall
 from tests.report.test_progress import PlainProgress
 
 STUDIES = Path(__file__).with_name("studies")
@@ -38,6 +39,17 @@ def test_every_trial_and_reading_is_a_row(name: str, study: Callable[[str], Stud
     trials, readings = rows(opened, "trials"), rows(opened, "readings")
     assert [int(row["trial"]) for row in trials] == [trial.number for trial in opened.state.trials]
     assert [float(row["rate"]) for row in readings] == [r.rate for r in opened.readings]
+
+
+def test_calls_of_a_command_are_rows(study: Callable[[str], Study]) -> None:
+    opened = replace(study("improved"))
+    calls = (RecordedCall(0, "2026-01-01", 1.5, value=12.5, sd=0.5),
+             RecordedCall(1, "2026-01-02", 0.5, why="exit status 1", said="no disk"))  # fmt: skip
+    vars(opened)["_all_readings"] = calls
+    measured, failed = rows(opened, "readings")
+    assert measured == {"trial": "0", "at": "2026-01-01", "seconds": "1.5", "value": "12.5",
+                        "sd": "0.5", "why": "", "said": ""}  # fmt: skip
+    assert (failed["value"], failed["why"], failed["said"]) == ("", "exit status 1", "no disk")
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-x", "@SUM(A1)", "\t=1", "\r=1"])

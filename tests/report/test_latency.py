@@ -18,6 +18,7 @@ from autotune.report.latency import (
     AT_MOST_BOUND,
     MORE_THAN_BOUND,
     LatencyCurve,
+    find_today_rate,
     fit_curve,
     fit_latency_curves,
     measure_latency,
@@ -186,6 +187,25 @@ def draw_histogram(draws: Random, scatter: float) -> dict[str, int]:
     scale = 40 / log(100) * draws.lognormvariate(0, scatter)
     counts = Counter(f"{max(1, ceil(draws.expovariate(1 / scale)))}" for _ in range(500))
     return {edge: 4 * count for edge, count in counts.items()}
+
+
+@pytest.mark.parametrize(
+    ("declared_rate", "rates", "expected_rate"),
+    [
+        (400.0, [400.0], 400.0),
+        (100.0, [102.0, 102.0], 102.0),  # oha with three entries sends whole rates to each of them
+        (50.5, [50.0], 50.0),
+        (400.0, [300.0], 400.0),
+        (400.0, [], 400.0),
+        (None, [350.0], 350.0),
+        (None, [], None),
+    ],
+)
+def test_todays_rate_is_the_one_that_was_sent(
+    declared_rate: float | None, rates: list[float], expected_rate: float | None
+) -> None:
+    records = [at_rate(900.0, 40, purpose="peak"), *(at_rate(rate, 40) for rate in rates)]
+    assert find_today_rate(records, declared_rate) == expected_rate
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
+from autotune.environments.peak import Peak
 from autotune.report import measurement_report
 from autotune.report.conclusion import find_conclusion
 from autotune.report.load_curve import build_load_curve
 from autotune.report.studies import Study
+from autotune.report.trial_outcomes import UNMET_TEXT
 from autotune.study.measure_capacity import Measurement
 from autotune.study.study_state import Trial
 
@@ -85,3 +88,14 @@ def test_where_nothing_is_carried_the_ladder_says_why(name: str, study: Opened) 
         ]
         == 0.0
     )
+
+
+def test_an_estimate_is_no_capacity_if_no_rate_met_the_objective(study: Opened) -> None:
+    opened = study("unmeetable")
+    trial = next(t for t in opened.state.list_finished_trials() if t.peak)
+    unmet = replace(trial, peak=Peak(700.0, 300.0, 1600.0, 0.5, "unmet"))
+    measurement = Measurement(opened.name, (unmet,))
+    said = measurement_report.format_measurement(measurement, opened)
+    assert said.startswith(f"{UNMET_TEXT} (p99 ≤ 50 ms)")
+    (side,) = measurement_report.build_measurement_json(measurement, opened)["peaks"]
+    assert (side["peak"], side["low"], side["high"], side["verdict"]) == (None, None, None, "unmet")

@@ -15,7 +15,11 @@ from autotune.environments.peak import Peak
 from autotune.measure.objective_scale import ObjectiveScale
 from autotune.report.capacity import CapacityFigures, build_capacity
 from autotune.report.conclusion import MeasuredConfiguration, list_repeats, pool_peaks
+from autotune.report.page_summary import build_cards
+from autotune.report.status import build_status
 from autotune.report.studies import Study
+from autotune.report.text_report import build_sections
+from autotune.report.trial_outcomes import UNMET_TEXT
 from autotune.report.units import RequestUnits, ValueUnits
 from autotune.report.view import build_study_view
 from autotune.study.study_state import Phase, State, Trial
@@ -38,6 +42,34 @@ def test_no_capacity_is_none_or_zero() -> None:
     assert build_capacity(None, requests) == CapacityFigures()
     nothing = build_capacity(Peak(0.0, 0.0, 12.345, 0.0, "unmeetable"), requests)
     assert nothing == CapacityFigures(0.0, 0.0, 12.35)
+
+
+def test_an_estimate_is_no_capacity_if_no_rate_met_the_objective(study: Opened) -> None:
+    """The baseline's search ran out of time; nothing is compared with its estimate."""
+    opened = study("killed")
+    baseline, *others = opened.state.trials
+    unmet = replace(baseline, peak=Peak(700.0, 300.0, 1600.0, 0.5, "unmet"))
+    assert baseline.phase is Phase.BASELINE
+    view = build_study_view(replace(opened, state=replace(opened.state, trials=(unmet, *others))))
+    status, text = build_status(view), build_sections(view)["Capacity"][0]
+    assert view.conclusion.baseline is not None
+    assert view.conclusion.baseline.best_estimate is None
+    assert view.capacities["baseline"] == CapacityFigures()
+    assert (status["baseline"] or {}).get("peak", 0) is None
+    assert (status["ratio"], status["change"]) == (None, None)
+    assert text.startswith(f"baseline {UNMET_TEXT}")
+    assert build_cards(view)[0].note == UNMET_TEXT
+    assert view.trial_counts["failed"] > build_study_view(opened).trial_counts["failed"]
+
+
+def test_an_estimate_is_not_pooled_with_capacities() -> None:
+    repeats = tuple(
+        Trial(number, Phase.CONFIRM, {}, source_trial=1, peak=peak(value, verdict=said))
+        for number, value, said in ((2, 1000.0, "measured"), (3, 4000.0, "unmet"))
+    )
+    side = MeasuredConfiguration(Trial(1, Phase.SEARCH, {}, peak=peak(1100.0)), repeats)
+    assert side.best_estimate == repeats[0].peak
+    assert (side.repeat_count, side.deciding_trials) == (1, (2,))
 
 
 def test_readings_are_of_the_side_and_its_repeats(study: Opened) -> None:

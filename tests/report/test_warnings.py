@@ -255,6 +255,16 @@ def test_only_a_constraint_of_the_target_can_be_relaxed() -> None:
         assert ("bound-by-rule" in found(state, target=target)) is expected
 
 
+def test_the_objective_was_not_met_only_if_no_trial_met_it() -> None:
+    of_load = replace(peak(8000, "limited"), limit="load.max_rate")
+    unmeetable = verdict(0, "unmeetable")
+    failed = Trial(0, Phase.BASELINE, {}, peak=Peak(0.0, 0.0, 9.0, 0.1, "unmeetable"))
+    for trial, is_named in ((failed, True), (replace(failed, peak=of_load), False)):
+        state = State(trials=(trial, *(replace(t, peak=failed.peak) for t in some(20))),
+                      verdict=replace(unmeetable, best=None))  # fmt: skip
+        assert ("slo-not-met" in found(state)) is is_named
+
+
 def test_an_empty_study_has_none() -> None:
     assert found(State()) == {}
 

@@ -9,7 +9,9 @@ import pytest
 
 from autotune.environments.preparation import prepare
 from autotune.sweep import figures, request, results, runner
-from autotune.sweep.results import SweepResults
+from autotune.sweep.plan import AxisValue, SweepAxis, SweepPlan
+from autotune.sweep.results import Mean, Result, SweepResults
+from autotune.target.read_target import read_target
 from tests.sweep import modelled
 
 pytestmark = pytest.mark.long
@@ -97,3 +99,16 @@ def test_less_is_carried_with_more_caches(tmp_path: Path) -> None:
         return best.rate
 
     assert most(swept(9, tmp_path)) == 5000.0
+
+
+def test_a_point_that_rejects_requests_is_not_the_best_one() -> None:
+    axis = SweepAxis(LB, (AxisValue(10, {}), AxisValue(500, {})))
+    plan = SweepPlan("A sweep", (axis,), rates=(100.0,))
+    rejecting, serving = (
+        Result(point, 100.0, response=Mean(seconds), violations=share, met=not share)
+        for point, seconds, share in zip(plan.points, (0.001, 0.2), (0.6, 0.0), strict=True)
+    )
+    target = read_target(SWEEPS.parent / "paper.yaml").target
+    found = SweepResults("a-sweep", plan, target, (rejecting, serving), 0)
+    assert figures.find_best_result(found) is serving
+    assert figures.find_best_result(replace(found, results=(rejecting,))) is rejecting

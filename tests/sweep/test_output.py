@@ -15,7 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.sweep.figures import Diagram, Series, SeriesPoint
-from autotune.sweep.output import build_diagram_data, format_headline, render_page, write_page
+from autotune.sweep.output import (
+    build_diagram_data,
+    format_headline,
+    format_sweep,
+    render_page,
+    write_page,
+)
 from autotune.sweep.plan import AxisValue, SweepAxis, SweepPlan
 from autotune.sweep.results import Mean, Result, SweepResults
 from autotune.target.read_target import read_target
@@ -86,6 +92,20 @@ def test_the_highest_capacity_has_an_interval(mean: Mean, limit: str | None, sai
     peaks = tuple(replace(r, rate=None, peak=mean, limit=limit) for r in results.results)
     capacities = replace(results, plan=replace(results.plan, rates=()), results=peaks)
     assert format_headline(capacities).startswith(f"highest capacity: {said}")
+
+
+def test_a_table_names_capacities_that_are_lower_bounds() -> None:
+    results = build_results((512, 1024, 2048), "a", responses=[0.2] * 3)
+    limits = ("load.max_rate", None, "load.max_rate")
+    peaks = tuple(replace(r, rate=None, peak=Mean(8000.0), limit=limit)
+                  for r, limit in zip(results.results, limits, strict=True))  # fmt: skip
+    capacities = replace(results, plan=replace(results.plan, rates=()), results=peaks)
+    lines = format_sweep(capacities).splitlines()
+    assert lines[-2:] == [
+        "Capacities that are only lower bounds, limited by:", "  2 × load.max_rate"
+    ]  # fmt: skip
+    plain = replace(capacities, results=peaks[1:2])
+    assert "lower bounds" not in format_sweep(plain)
 
 
 @given(st.lists(st.lists(dots, min_size=1, max_size=6), min_size=1, max_size=14))

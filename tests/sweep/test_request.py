@@ -87,6 +87,9 @@ def test_service_is_every_deployment(tmp_path: Path) -> None:
         ("lb.nginx.use=epoll", {"hosts": ["web=few"]}, "expected numbers"),
         ("lb.nginx.use=epoll", {"with_": ["lb.service"]}, "missing value"),
         ("lb.apache.ServerLimit=100,200", {}, "no effect"),
+        ("lb.nginx.use=epoll", {"hosts": ["web=1,1"]}, "--hosts web: 1 is listed twice"),
+        ("cache.memcached.memory=1024MB,1GB", {}, "memcached.memory: 1024 is listed twice"),
+        ("service=nginx/nginx+php-fpm,nginx/nginx+php-fpm", {}, "--over service: .* twice"),
     ],
 )
 def test_mistakes_are_named(
@@ -149,6 +152,11 @@ def test_a_mistake_in_a_sweep_file_is_shown_in_its_line(
         ("over: {lb.nginx.use: [epoll]}\nhosts: {wbe: 1}", "sweep.yaml:3:9: unknown tier 'wbe'"),
         ("over: {lb.nginx.use: [epoll]}\nhosts: {web: 9}", "sweep.yaml:3:9: tier web lists"),
         ("over: {lb.nginx.use: [epoll]}\nwith: {lb.service: x}", "sweep.yaml:3:8: lb.service"),
+        ("over: {lb.nginx.use: [epoll, epoll]}", "sweep.yaml:2:8: epoll is listed twice"),
+        (
+            "over: {lb.nginx.use: [epoll]}\nhosts: {web: [2, 2]}",
+            "sweep.yaml:3:9: 2 is listed twice",
+        ),
     ],
 )
 def test_a_mistake_found_with_the_target_is_shown_in_its_line_too(

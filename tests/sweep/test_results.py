@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 
 from autotune.study.reading_records import RecordedReading
+from autotune.study.study_state import Phase, Trial
 from autotune.sweep.figures import find_best_result
 from autotune.sweep.plan import AxisValue, SweepAxis, SweepPlan
 from autotune.sweep.results import (
+    Mean,
     Result,
+    _list_differences,
     compute_mean_seconds,
     compute_mean_with_interval,
     load_results,
@@ -109,3 +112,37 @@ def test_repeats_that_failed_count_against_a_point(tmp_path: Path) -> None:
         result = swept(tmp_path, repeats, [])
         assert result.failure == failure
         assert (result.peak is None) is (measured not in repeats)
+
+
+def test_a_capacity_needs_a_rate_that_met_the_objective(tmp_path: Path) -> None:
+    """A search without such a rate ends with an estimate."""
+    measured = {"event": "measured", "peak": 100.0, **PEAK}
+    unmet = {"event": "measured", **PEAK, "peak": 700.0, "high": 1600.0, "verdict": "unmet"}
+    result = swept(tmp_path, [measured, unmet], [])
+    assert result.failure == "1 of 2 repeats failed: no rate met the SLO in time"
+    assert result.peak == Mean(100.0)
+    assert swept(tmp_path, [unmet], []).peak is None
+
+
+def test_a_reading_counts_at_the_rate_that_its_generator_rounded(tmp_path: Path) -> None:
+    result = swept(tmp_path, [SENT, SENT], [100.4])
+    assert result.failure is None
+    assert result.response is not None
+    assert (result.rate, result.response.count) == (100.4, 2)
+
+
+def test_a_rate_without_a_reading_is_named(tmp_path: Path) -> None:
+    result = swept(tmp_path, [{**SENT, "purpose": "warm-up"}], [100.0])
+    assert result.failure == "no reading was recorded at this rate"
+
+
+def test_a_value_that_was_not_in_effect_is_named(tmp_path: Path) -> None:
+    name = "lb.nginx.worker_connections"
+    axis = SweepAxis(name, (AxisValue(512, {name: 512}),))
+    plan = SweepPlan("A sweep", (axis,), rates=(100.0,), repeat=1)
+    differences = (
+        f"{name}: requested 512, effective 256",
+        "lb.nginx.backlog: requested 9, effective 4",
+    )
+    trial = Trial(0, Phase.MEASURE, {name: 512}, differences=differences)
+    assert [*_list_differences(plan, {0: [trial]})] == [differences[0]]
