@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from posixpath import join
 
-from autotune.services.config_files import Directive, FileTree
+from autotune.services.config_files import Directive, FileTree, is_pattern
 
 # autotune does not evaluate the last two, which depend on the directives before them.
 CONDITIONAL_SECTIONS = ("ifmodule", "ifdefine", "ifversion", "iffile", "ifdirective", "ifsection")
@@ -73,7 +73,9 @@ class ConditionReader:
         for (macro_name,) in filter(None, macros):
             self._macros.setdefault(macro_name.lower(), set()).add(directive_name)
         if None in enclosing_results and False not in enclosing_results:
-            self._record_uncertain(directive_name, directive)
+            unknown_section = directive.blocks[enclosing_results.index(None)]
+            self._record_uncertain(directive_name, unknown_section)
+            takes_effect = None  # sections inside an unknown section are unknown, too
         elif takes_effect and directive_name in CONDITIONAL_SECTIONS:
             takes_effect = self._is_section_active(directive)
         elif takes_effect:
@@ -93,11 +95,12 @@ class ConditionReader:
             return None
         server_root = self._substitute_variables(self._root)
         include_path = join(server_root, self._substitute_variables(argument_words[0]))
-        if not self._tree.is_directory(include_path):
-            return include_path
-        if self._tree.glob(f"{include_path}/*/*"):
+        is_directory = self._tree.is_directory(include_path)
+        path_pattern = f"{include_path.rstrip('/')}/*" if is_directory else include_path
+        # Apache also reads all files in a directory that matches a pattern.
+        if is_pattern(path_pattern) and self._tree.glob(f"{path_pattern}/*"):
             self.uncertain[ANY_DIRECTIVE] = f"{include_path} contains further directories"
-        return f"{include_path.rstrip('/')}/*"
+        return path_pattern
 
     def _substitute_variables(self, template_text: str) -> str:
         variables = {**self._environment, **self._defined}
@@ -123,9 +126,8 @@ class ConditionReader:
                     f"the macro {argument_words[0]} may set it",
                 )
 
-    def _record_uncertain(self, directive_name: str, directive: Directive) -> None:
-        section_text = " ".join(directive.blocks[-1])
-        uncertain_reason = f"it depends on <{section_text}>, which autotune cannot evaluate"
+    def _record_uncertain(self, directive_name: str, section: tuple[str, ...]) -> None:
+        uncertain_reason = f"it depends on <{' '.join(section)}>, which autotune cannot evaluate"
         self.uncertain.setdefault(
             ANY_DIRECTIVE if directive_name in _CONTEXT_CHANGING_DIRECTIVES else directive_name,
             uncertain_reason,
@@ -145,7 +147,7 @@ class ConditionReader:
             condition_result = shorten_module_name(words[0]) in self._modules
         elif section_type == "iffile":
             condition_result = self._tree.exists(
-                self._substitute_variables(join(self._root or "/", words[0]))
+                self._substitute_variables(join(self._root, words[0]))
             )
         else:
             condition_result = None

@@ -128,10 +128,12 @@ def read_host_config(
     """Return the directives that take effect, given the loaded modules and defined variables.
 
     ``command`` contains the words of the command line that starts Apache, and ``unit_environment`` the
-    variables of its unit.
+    variables of its unit. Without `ServerRoot`, relative paths start at the main file's directory, as
+    on Debian.
     """
     root_match = _SERVER_ROOT_PATTERN.search(file_tree.read_text_or_empty(main_file))
-    server_root = [root_match[1] if root_match else "", *find_option_values(command, "-d")][-1]
+    default_root = root_match[1] if root_match else dirname(main_file)
+    server_root = [default_root, *find_option_values(command, "-d")][-1]
     script = file_tree.read_text_or_empty(f"{dirname(main_file)}/envvars")
     variables = {name: value.strip("\"'") for name, value in _ASSIGNMENT_PATTERN.findall(script)}
     exported_names = _EXPORT_PATTERN.findall(script)

@@ -260,7 +260,7 @@ def unpack_tree(archive: bytes, root: str = "/") -> FileTree:
 
 def _read_members(tar_file: tarfile.TarFile, archive: bytes, root: str) -> FileTree:
     content_by_path, links, mode_by_path = dict[str, bytes](), dict[str, str](), dict[str, int]()
-    directories = dict[str, bool]()
+    directories, unread = dict[str, bool](), dict[str, str]()
     end_offset = 0
     for member in tar_file:
         end_offset = tar_file.offset
@@ -274,10 +274,19 @@ def _read_members(tar_file: tarfile.TarFile, archive: bytes, root: str) -> FileT
             content_by_path[path], mode_by_path[path] = file_content.read(), member.mode
         elif member.issym():
             links[path] = member.linkname
+        elif member.islnk():  # another name of an earlier member
+            earlier_path = normpath(join(root, member.linkname.lstrip("/")))
+            if earlier_path in content_by_path:
+                content_by_path[path] = content_by_path[earlier_path]
+                mode_by_path[path] = mode_by_path[earlier_path]
+            elif earlier_path in links:
+                links[path] = links[earlier_path]
+            else:
+                unread[path] = f"it is a hard link to {earlier_path}, which was not read"
         elif member.isdir():
             directories[path] = member.uid == 0 and not member.mode & _WRITABLE_BY_OTHERS
     _check_end(archive, end_offset)
-    return FileTree(content_by_path, links, mode_by_path, directories)
+    return FileTree(content_by_path, links, mode_by_path, directories, unread)
 
 
 def _check_end(archive: bytes, end_offset: int) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, ClassVar
 
@@ -55,7 +55,7 @@ from autotune.services.directives import (
 )
 from autotune.services.readback import parse_number
 from autotune.services.visible_directives import VisibleDirectives
-from autotune.strict_parsing import parse_decimal
+from autotune.strict_parsing import is_decimal, parse_decimal
 from autotune.target.declared_service import Answers, ServiceParameter, ServiceSpec
 from autotune.target.quantities import convert_to_unit
 
@@ -63,6 +63,12 @@ from autotune.target.quantities import convert_to_unit
 _TIER_KINDS = {Role.PROXY: "lb", Role.DATABASE: "db"}
 _VALUE_PATTERN = r"([^\s;,\"']+)"
 _SUFFIX_PATTERN = re.compile(r"[A-Za-z%]*")
+_SWITCH = build_switch_notation("true", "false")
+# Parsers of printed values, by the type of the parameter. Other values are numbers.
+_VALUE_PARSERS: Mapping[type, Callable[[str], Value | None]] = {
+    bool: _SWITCH.parse,
+    str: WORD.parse,
+}
 
 
 def build_service(service_name: str, spec: ServiceSpec) -> Service:
@@ -145,16 +151,11 @@ def _build_command(command: Argv, placement: Placement) -> Argv:
 def _parse_values(answers: Answers, value_types: Mapping[str, type], output: str) -> Settings:
     parsed_values: dict[str, Value] = {}
     for parameter_name, pattern in answers.values.items():
-        if match := re.search(pattern, output, re.MULTILINE):
-            value_text = match[1]
-            parsed_value = (
-                value_text.lower() == "true"
-                if value_types[parameter_name] is bool
-                else parse_number(value_text)
-            )
-            parsed_values[parameter_name] = (
-                value_text if value_types[parameter_name] is str else parsed_value
-            )
+        match = re.search(pattern, output, re.MULTILINE)
+        parse_value = _VALUE_PARSERS.get(value_types[parameter_name], parse_number)
+        # A pattern may match without its group.
+        if match and match[1] is not None and (value := parse_value(match[1])) is not None:
+            parsed_values[parameter_name] = value
     return parsed_values
 
 
@@ -271,8 +272,9 @@ def _parse_known_directives(spec: ServiceSpec, file_text: str) -> Iterator[Direc
     """Yield the directives of the declared parameters. The syntax of all other text is unknown."""
     for parameter in spec.parameters.values():
         if parameter.section:
-            for header in re.finditer(rf"(?m)^\[?(?={re.escape(parameter.section)}\b)", file_text):
-                yield Directive(Word(parameter.section, header.end()))
+            section_name = _get_section_name(parameter)
+            for header in re.finditer(_build_header_pattern(parameter.section), file_text):
+                yield Directive(Word(section_name, header.end() - len(section_name)))
         for placed_directive in (
             _find_directives(file_text, parameter) if parameter.directive else ()
         ):
@@ -281,7 +283,7 @@ def _parse_known_directives(spec: ServiceSpec, file_text: str) -> Iterator[Direc
 
 def _list_literals(spec: ServiceSpec) -> frozenset[str]:
     """Return the literal words in the declared sections and directives."""
-    literal_words = {parameter.section or "" for parameter in spec.parameters.values()}
+    literal_words = set(map(_get_section_name, spec.parameters.values()))
     for parameter in spec.parameters.values():
         literal_words |= {_get_literal_prefix(word) for word in (parameter.directive or "").split()}
     return frozenset(literal_words - {""})
@@ -309,16 +311,29 @@ def _parse_literals(
     yield Directive(name_word, (Word(file_text[value_word.start : value_end], value_word.start),))
 
 
-def _find_section(file_text: str, section_name: str | None) -> tuple[int, int] | None:
+def _get_section_name(parameter: ServiceParameter) -> str:
+    """Return the name of the parameter's section without brackets, or an empty string."""
+    return (parameter.section or "").strip("[]")
+
+
+def _build_header_pattern(section: str) -> str:
+    """Return a pattern for the header of a section, up to the end of the name. If ``section`` has no
+    brackets, the header may be `[name]` or `name`.
+    """
+    name_pattern, is_optional = re.escape(section.strip("[]")), not section.startswith("[")
+    brackets_pattern = rf"(\[(?={name_pattern}\])){'?' * is_optional}"
+    return rf"(?m)^{brackets_pattern}{name_pattern}(?![\w.-])"
+
+
+def _find_section(file_text: str, section: str | None) -> tuple[int, int] | None:
     """Return the range of the only section with this name, without its header line.
 
     The header is `[name]`, or `name` followed by indented lines.
     """
-    if section_name is None:
+    if section is None:
         return 0, len(file_text)
-    header_matches = list(
-        re.finditer(rf"(?m)^(\[?){re.escape(section_name)}(?:\]|\b)[^\n]*", file_text)
-    )
+    header_pattern = _build_header_pattern(section) + r"[^\n]*"
+    header_matches = list(re.finditer(header_pattern, file_text))
     if len(header_matches) != 1:
         return None
     next_section_pattern = re.compile(r"(?m)^\[" if header_matches[0][1] else r"(?m)^[^\s#]")
@@ -357,7 +372,7 @@ def _select_notation(parameter: ServiceParameter) -> Notation:
             lambda name: f"{name} ~ {json.dumps(suffix)}",
         )
     if isinstance(parameter.default, bool):
-        return build_switch_notation("true", "false")
+        return _SWITCH
     if isinstance(parameter.default, str) and parameter.range is None:
         return WORD
     if parameter.unit in ("ms", "s"):
@@ -473,7 +488,7 @@ def _build_counter_query(spec: ServiceSpec) -> CounterQuery:
         return {
             name: parse_decimal(match[1])
             for name, match in matches.items()
-            if match and isinstance(parse_number(match[1]), int | float)
+            if match and is_decimal(match[1] or "")
         }
 
     level_names = frozenset(counters.levels)

@@ -208,6 +208,23 @@ def test_hosts_of_a_tier_must_agree() -> None:
     assert "nginx.backlog" in tier.baseline_values
 
 
+def test_limits_that_only_one_host_sets_stay() -> None:
+    plain = "LoadModule mpm_event_module a\nListen 80\nProxyPass / http://10.0.0.2/\n"
+    limits = "ThreadsPerChild 50\nMaxRequestWorkers 800\n"
+    one, other = (
+        host(name, address, {"/etc/apache2/apache2.conf": text}, "apache2.service")
+        for name, address, text in (
+            ("lb1", "10.0.0.8", plain),
+            ("lb2", "10.0.0.9", plain + limits),
+        )
+    )
+    tier = adopted(one, other)["lb"]
+    given_back(tier, one, other)
+    left = {"apache.ThreadsPerChild", "apache.ServerLimit"}
+    assert left <= {*tier.skipped}
+    assert not left & {*tier.baseline_values}
+
+
 def test_what_depends_on_a_value_that_differs_stays_too() -> None:
     pools = (f"[www]\nlisten = /run/s\npm = {way}\npm.max_children = 5\n"
              for way in ("static", "ondemand"))  # fmt: skip

@@ -17,6 +17,7 @@ from autotune.services.base import Endpoint, Placement, Role
 from autotune.services.caddy import syntax
 from autotune.services.caddy.service import SERVICES, parse_effective
 from autotune.services.config_files import ConfigSyntaxError
+from tests.discovery.places import host
 from tests.discovery.test_field import found_of, tier_of
 from tests.discovery.test_tier_adoption import rendered
 
@@ -99,6 +100,14 @@ def test_values_in_effect() -> None:
         "keepalive_idle_conns_per_host": 100, "max_conns_per_host": 64,
     }  # fmt: skip
     assert parse_effective("GOGC=off\n") == {"gogc": "off"}
+
+
+def test_the_password_of_a_user_is_not_an_address() -> None:
+    text = ":80 {\n\tbasic_auth {\n\t\tadmin $2a$14$Zkx19XL\n\t}\n\treverse_proxy 10.0.0.2:80\n}\n"
+    for options, address in (("", ""), ("{\n\tadmin unix//run/caddy.sock\n}\n", "/run/caddy.sock")):
+        site = host("h1", "10.0.0.9", {"/etc/caddy/Caddyfile": options + text}, "caddy.service")
+        configs = tier_of(site, "caddy").adopted_configs
+        assert [own.listen for name, own in configs.items() if "caddy" in name] == [address]
 
 
 def proxies(*handlers: dict[str, Any]) -> str:

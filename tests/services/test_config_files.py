@@ -52,6 +52,27 @@ def test_an_archive() -> None:
     )
 
 
+def test_an_archive_with_several_names_of_one_file() -> None:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        for name, kind, target in (
+            ("./etc/n/available", tarfile.REGTYPE, ""),
+            ("./etc/n/enabled", tarfile.LNKTYPE, "./etc/n/available"),
+            ("./etc/n/a", tarfile.SYMTYPE, "enabled"),
+            ("./etc/n/b", tarfile.LNKTYPE, "./etc/n/a"),
+            ("./etc/n/c", tarfile.LNKTYPE, "./etc/n/gone"),
+        ):
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname, member.mode = kind, target, 0o640
+            member.size = 3 if kind == tarfile.REGTYPE else 0
+            tar.addfile(member, io.BytesIO(b"x 1"))
+    tree = unpack_tree(packed.getvalue())
+    assert tree.files == {"/etc/n/available": b"x 1", "/etc/n/enabled": b"x 1"}
+    assert tree.modes == {"/etc/n/available": 0o640, "/etc/n/enabled": 0o640}
+    assert tree.links == {"/etc/n/a": "enabled", "/etc/n/b": "enabled"}
+    assert tree.unread == {"/etc/n/c": "it is a hard link to /etc/n/gone, which was not read"}
+
+
 def test_files_that_include_themselves_or_cannot_be_read() -> None:
     tree = FileTree({MAIN_FILE: b"include nginx.conf; include /srv/x.conf; include bad;\n",
                  "/etc/nginx/bad": b"\xff"})  # fmt: skip

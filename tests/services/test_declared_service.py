@@ -265,6 +265,60 @@ def test_what_a_directive_may_look_like(
     assert deployed(quick_service(file), own.files[0], text, {"threads": 70}) == after
 
 
+@pytest.mark.parametrize("section", ["quick", "[quick]"])
+@pytest.mark.parametrize(
+    ("text", "after"),
+    [
+        ("[quick]\nthreads = 2\n[other]\nthreads = 9\n",
+         "[quick]\nthreads = 7\n[other]\nthreads = 9\n"),
+        ("[quick-old]\nthreads = 9\n[quick]\nthreads = 2\n",
+         "[quick-old]\nthreads = 9\n[quick]\nthreads = 7\n"),
+        ("[quick:old]\nthreads = 2\n", None),
+        ("[quick.old]\nthreads = 2\n", None),
+    ],
+)  # fmt: skip
+def test_a_section_has_exactly_the_declared_name(
+    tmp_path: Path, section: str, text: str, after: str | None
+) -> None:
+    file = with_quick(tmp_path, ("directive:", f"section: '{section}', directive:"))
+    templates = build_host_templates(file, {"lb1": quick(file, text)})
+    if after is None:
+        assert "is missing" in templates.adopted_values.skipped["lb.quick.threads"]
+        return
+    (own,) = templates.adopted_configs["lb.lb1.quick"].files
+    assert deployed(quick_service(file), own, text, {"threads": 2}) == text
+    assert deployed(quick_service(file), own, text, {"threads": 7}) == after
+
+
+@pytest.mark.parametrize(
+    ("parameter", "output", "values"),
+    [
+        ("default: 4, range: [1, 9]", "threads: 5\n", {"threads": 5}),
+        ("default: 4, range: [1, 9]", "threads: unlimited\n", {}),
+        ("default: true, choices: [true, false]", "threads: TRUE\n", {"threads": True}),
+        ("default: true, choices: [true, false]", "threads: yes\n", {}),
+        ("default: a, choices: [a, b]", "threads: b\n", {"threads": "b"}),
+    ],
+)
+def test_only_values_that_a_pattern_finds_are_read_back(
+    tmp_path: Path, parameter: str, output: str, values: Settings
+) -> None:
+    pattern = "'^threads: (?:unlimited|([0-9A-Za-z]+))$'"
+    answers = f"{{command: [quick, -v], values: {{threads: {pattern}}}}}"
+    file = with_quick(
+        tmp_path,
+        ("default: 4, range: [1, 4 * cpus]", parameter),
+        ("    files", f"    read: [{answers}]\n    counters: {answers}\n    files"),
+    )
+    service = quick_service(file)
+    (readback,) = service.list_readbacks(site_of(service, Role.WEB, "systemd"))
+    assert readback.parse(output) == values
+    query = catalogue_of(file.target).find_diagnosis(service.name).counter_query
+    assert query is not None
+    numbers = {name: value for name, value in values.items() if type(value) is int}
+    assert query.parse_counters(output) == numbers
+
+
 def test_a_drop_in_comes_with_the_first_value_that_differs(tmp_path: Path) -> None:
     path = "/etc/systemd/system/quick.service.d/workers.conf"
     text = '{text: "[Service]\\nEnvironment=WORKERS={{ threads }}\\n"}'

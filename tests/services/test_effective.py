@@ -155,6 +155,14 @@ def test_a_lowered_limit_that_apache_does_not_list_is_read_from_the_slots() -> N
     assert found["MaxRequestWorkers"] == len(board)
 
 
+def test_the_number_of_processes_is_read_back_even_below_their_limit() -> None:
+    text = (FIXTURES / "apache.txt").read_text()
+    assert "ServerLimit <i>8</i>" in text
+    page = SHIPPED.deployable["apache"].list_readbacks(site(Role.PROXY))[0]
+    found = page.parse(text.replace("ServerLimit <i>8</i>", "ServerLimit <i>16</i>"))
+    assert (found["ServerLimit"], found["MaxRequestWorkers"]) == (8, 120)
+
+
 def test_half_of_what_apache_says_says_nothing() -> None:
     status, info = (FIXTURES / "apache.txt").read_text().split("<!DOCTYPE", 1)
     page = SHIPPED.deployable["apache"].list_readbacks(site(Role.PROXY))[0]

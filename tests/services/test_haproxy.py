@@ -105,6 +105,7 @@ def reading(settings: Settings, **activity: Any) -> InstanceReading:
                              "waiting_connections": 9.0},
          "all of its 64 connections were in use and 9 waited .*: raise maxconn"),
         ({"maxconn": 64}, {"counters": {"slim": 64, "smax": 64}, "queued_fraction": 0.1}, None),
+        ({"maxconn": 64}, {"counters": {"slim": 64}, "queued_fraction": 0.5}, None),
         ({}, {"counters": {"wretr": 12, "econ": 3}},
          "retried connections to web hosts 12 times and 3 failed"),
         ({}, {}, None),

@@ -109,6 +109,7 @@ ThreadsPerChild {{ ThreadsPerChild }}
 MaxRequestWorkers {{ MaxRequestWorkers }}
 </IfModule>
 """
+_DEFAULT_WORKER_LIMITS = {"ServerLimit": 16, "ThreadsPerChild": 25}
 
 
 def _tune_processes(
@@ -119,16 +120,13 @@ def _tune_processes(
     """
     if reason := next(filter(None, map(config.explain_uncertain, WORKER_LIMIT_DIRECTIVES)), ""):
         return AdoptionResult(skipped={"ServerLimit": reason})
-    if not any(config.find_all(name) for name in WORKER_LIMIT_DIRECTIVES) and accepts_value(
-        "ServerLimit", 16
+    if not any(config.find_all(name) for name in WORKER_LIMIT_DIRECTIVES) and all(
+        accepts_value(name, value) for name, value in _DEFAULT_WORKER_LIMITS.items()
     ):
         directive_result.skipped.pop("ThreadsPerChild", None)
         file_end = len(config.texts[config.main_file])
         return add_new_file(
-            config.main_file,
-            _WORKER_LIMITS_TEMPLATE,
-            {"ServerLimit": 16, "ThreadsPerChild": 25},
-            file_end,
+            config.main_file, _WORKER_LIMITS_TEMPLATE, _DEFAULT_WORKER_LIMITS, file_end
         )
     worker_count = config.find_last_number("MaxRequestWorkers", 0)
     thread_count = directive_result.values.get("ThreadsPerChild")

@@ -124,11 +124,12 @@ class ApacheServer(Service):
         effective_slots = (
             occupied_slots if worker_limit else len(scoreboard.rstrip(_FINISHING_SLOT))
         )
-        is_lowered = effective_slots < worker_limit
+        # A site's own ServerLimit may be higher than the number of processes that can run.
+        limits_processes = effective_slots < worker_limit or (self.is_threaded and worker_limit)
         return {
             "MaxRequestWorkers": effective_slots,
             **({"ThreadsPerChild": threads} if self.is_threaded else {}),
-            **({"ServerLimit": effective_slots // threads} if is_lowered else {}),
+            **({"ServerLimit": effective_slots // threads} if limits_processes else {}),
         }
 
     def _build_command(self, placement: Placement) -> Argv:

@@ -64,7 +64,7 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
             find_options("--adapter", "-a") == ["caddyfile"]
             or (not find_options("--adapter", "-a") and "/Caddyfile" in main_file)
         ),
-        "`admin off` prevents reloads": config.find_last_word("admin") == "off",
+        "`admin off` prevents reloads": _find_option(config, "admin") == "off",
     }
     addresses = [*_list_addresses(config, environment.values)]
     gateway_addresses = _list_upstreams(config, "php_fastcgi")
@@ -76,7 +76,7 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
             config, texts={environment.drop_in_path: "", **environment.texts, **config.texts}
         ),
         tier_kind="lb" if backends else "web",
-        listen_address=config.find_last_word("admin").removeprefix("unix/"),
+        listen_address=_find_option(config, "admin").removeprefix("unix/"),
         backends=tuple(dict.fromkeys(backends)),
         gateway_protocol="fastcgi" if gateway_addresses else "",
         gateway_addresses=gateway_addresses,
@@ -123,6 +123,12 @@ def _parse_import(directive: Directive) -> str | None:
     return argument_words[0] if is_file else None
 
 
+def _find_option(config: Config, name: str, default: str = "") -> str:
+    """Return the first argument of a global option. In other blocks, the same word may be a user name."""
+    lines = [line for line in config.find_all(name) if line.block == syntax.OPTIONS]
+    return replace(config, directives=tuple(lines)).find_last_word(name, default)
+
+
 def _list_blocks(config: Config, *names: str) -> list[Block]:
     """Return the directives whose names are in ``names``, each with the directives in its block."""
     return [
@@ -162,11 +168,11 @@ def _list_addresses(
 
     Caddy uses TLS for sites with a host name, unless the address is for HTTP.
     """
-    http_port = config.find_last_word("http_port", "80")
-    has_tls = config.find_last_word("auto_https") != "off"
+    http_port = _find_option(config, "http_port", "80")
+    has_tls = _find_option(config, "auto_https") != "off"
     for site_line, *inner_lines in _list_blocks(config, syntax.SITE):
         words_by_name = {line.name: line.words[0] for line in inner_lines if line.words}
-        bind_address = words_by_name.get("bind") or config.find_last_word("default_bind", "*")
+        bind_address = words_by_name.get("bind") or _find_option(config, "default_bind", "*")
         bind_address, *site_addresses = _PLACEHOLDER_PATTERN.sub(
             lambda m: variables.get(m[1]) or m[2] or "", ",".join((bind_address, *site_line.words))
         ).split(",")

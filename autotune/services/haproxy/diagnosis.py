@@ -31,7 +31,7 @@ def _detect_exhausted_connections(reading: InstanceReading) -> ResourceShortage 
     counters, activity = reading.activity.counters, reading.activity
     wait_ms, response_ms = counters.get("qtime", 0.0), counters.get("rtime", 0.0)
     server_limit, session_limit = reading.get_setting("server_maxconn"), counters.get("slim", 0.0)
-    is_full = session_limit and counters["smax"] >= session_limit
+    is_full = session_limit and counters.get("smax", 0.0) >= session_limit
     evidence = ""
     if server_limit and wait_ms > response_ms:
         evidence = (

@@ -63,6 +63,8 @@ _SCOPED_DIRECTIVES = frozenset(
 # Parameters outside of `http`, which a file that is included inside `http` cannot set.
 _CORE_PARAMETERS = ("worker_processes", "worker_connections", *EVENT_DIRECTIVES)
 DEFAULT_BACKLOG, DEFAULT_LOG_BUFFER = 511, 0  # nginx's defaults on Linux
+# Options of `listen` for the socket. nginx accepts them on only one line of each address.
+_SOCKET_OPTION = re.compile("(accept_f|bind|defer|fasto|ipv6o|multipath|rcvb|setfib|sndb|so_)")
 
 
 def read_host_config(file_tree: FileTree, main_file: str = MAIN_FILE) -> Config:
@@ -111,7 +113,6 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
     # The command's option `-g` contains directives.
     command = " ".join(unit_environment.expand_command(service.host.tree, UNIT_NAME))
     command_words = re.split(r"[\s;{}\"']+", command)
-    command_reason = f"the command of {UNIT_NAME} sets it"
     for tunable in chain(
         _list_plain_tunables(service),
         keepalive_tunables,
@@ -122,7 +123,7 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
         if tunable.directive in _SCOPED_DIRECTIVES and tunable.blocks != ("upstream",):
             scoped_tunable = scopes.limit_to_port(tunable, config, service.port)
         yield (
-            replace(scoped_tunable, skip_reason=command_reason)
+            replace(scoped_tunable, skip_reason=f"the command of {UNIT_NAME} sets it")
             if tunable.directive in command_words
             else scoped_tunable
         )
@@ -226,7 +227,7 @@ def _raise_descriptor_limit(config: Config, baseline_connections: Value) -> Iter
 
 def _list_listen_tunables(config: Config) -> Iterator[Tunable]:
     """Yield tunables for `listen` options that nginx accepts only once per address. An option is
-    added to the address's first `listen`.
+    added to the address's `listen` line with other socket options, or else to its first line.
     """
     listen_lines = [placed for server in scopes.list_servers(config) for placed in server.listens]
     listen_options = {word.partition("=")[0] for placed in listen_lines for word in placed.words}
@@ -234,7 +235,7 @@ def _list_listen_tunables(config: Config) -> Iterator[Tunable]:
     addresses = {scopes.normalize_address(placed.words[0]) for placed in listen_lines}
     tcp_listen_lines = [
         p
-        for p in reversed(listen_lines)
+        for p in sorted(listen_lines, key=lambda p: not any(map(_SOCKET_OPTION.match, p.words)))
         if scopes.is_bound_alone(scopes.normalize_address(p.words[0]), addresses)
     ]
     tls_listen_lines = [placed for placed in tcp_listen_lines if "ssl" in placed.words]
@@ -244,7 +245,7 @@ def _list_listen_tunables(config: Config) -> Iterator[Tunable]:
         ("http2", FLAG, False, " http2", tls_listen_lines),
     ):
         directive_end_by_address = {
-            scopes.normalize_address(p.words[0]): p.end_position for p in eligible_listens
+            scopes.normalize_address(p.words[0]): p.end_position for p in reversed(eligible_listens)
         }
         skip_reason = f"`listen` already sets `{name}`" if name in listen_options else ""
         yield Tunable(
@@ -356,13 +357,13 @@ def _list_fastcgi_keepalive(config: Config) -> Iterator[Tunable]:
 
 def _find_upstream_ends(config: Config, directive: str) -> list[FilePosition]:
     """Return the end positions of the upstreams to which ``directive`` refers. The result is empty
-    if one of these upstreams sets `keepalive…`.
+    if one of these upstreams sets `keepalive…`, or contains Lua code, whose end is unknown.
     """
     upstream_names = set(_list_pass_targets(config, directive))
     upstream_lines = [
         lines for name, lines in _map_upstreams(config).items() if name in upstream_names
     ]
-    if any(line.name.startswith("keepalive") for lines in upstream_lines for line in lines):
+    if any(p.name.startswith(("keepalive", "balancer_by_lua")) for u in upstream_lines for p in u):
         return []
     return [_find_statement_end(config, lines[-1]) for lines in upstream_lines]
 

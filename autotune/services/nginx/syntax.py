@@ -65,15 +65,15 @@ def parse_directives(file_text: str) -> Iterator[Directive]:
 
 def _list_tokens(file_text: str) -> Iterator[re.Match[str]]:
     """Yield nginx's tokens. The code in Lua blocks is skipped. Raises ConfigSyntaxError."""
-    position, last_word = 0, ""
+    position, name = 0, ""
     while position < len(file_text):
         for token in tokenize(file_text, _TOKEN_PATTERN, "an unclosed quote or escape", position):
             yield token
             position = token.end()
-            if token["mark"] == "{" and _LUA_BLOCK_PATTERN.fullmatch(last_word):
+            if token["mark"] == "{" and _LUA_BLOCK_PATTERN.fullmatch(name):
                 position = _find_lua_end(file_text, position)
                 break
-            last_word = token["word"] or ("" if token["mark"] else last_word)
+            name = "" if token["mark"] else name or token["word"] or ""
 
 
 def _find_lua_end(file_text: str, start: int) -> int:
