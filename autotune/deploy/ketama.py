@@ -1,8 +1,8 @@
 """Which of several memcached servers stores a key, as the client of the reference site decides.
 
-The client is libmemcached with the option ``LIBKETAMA_COMPATIBLE``: consistent hashing with MD5, as in
-libketama (https://github.com/RJ/ketama). Every server has 160 points on a ring of 32-bit numbers. A key
-belongs to the server with the first point at or after the key's own number.
+The client is libmemcached with the option ``LIBKETAMA_COMPATIBLE``. It hashes consistently with MD5, as
+libketama does (https://github.com/RJ/ketama). Every server has 160 points on a ring of 32-bit numbers. A
+key belongs to the server with the first point at or after the key's own number.
 """
 
 from __future__ import annotations
