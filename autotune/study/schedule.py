@@ -753,7 +753,8 @@ def _plan_reversal(
 def _may_revert_more(state: State, reversals: Sequence[Trial]) -> bool:
     """True if another measurement may revert a change.
 
-    A measurement that showed nothing does not count, but another one could stop the study.
+    Measurements that showed nothing do not count. After ``MAX_UNMEASURED_REVERSALS`` of them in a row,
+    the next fault would stop the study.
     """
     measured_count = sum(not trial.is_unmeasured for trial in reversals)
     last_trials = state.list_finished_trials()[-MAX_UNMEASURED_REVERSALS:]
