@@ -65,25 +65,27 @@ def simplify_winner(
     winner: Settings,
     accepted_changes: Collection[str] = (),
     rejected_sets: Sequence[Collection[str]] = (),
+    kept_changes: Collection[str] = (),
 ) -> SimplifiedWinner:
     """Return the next configuration to measure: ``winner`` with more changes reverted than
     ``accepted_changes``.
 
-    No set in ``rejected_sets`` is reverted completely. If no larger set is promising, only the changes
-    in ``accepted_changes`` are reverted.
+    No set in ``rejected_sets`` is reverted completely, and no change in ``kept_changes`` at all. If no
+    larger set is promising, only the changes in ``accepted_changes`` are reverted.
     """
     changed_names = [
         d.name for d in space.tunable_dimensions if winner[d.name] != space.baseline[d.name]
     ]
+    revertible_names = [name for name in changed_names if name not in kept_changes]
     chosen_names, probability, best_promise = frozenset(accepted_changes), 1.0, (False, 0.0)
-    first_names = chosen_names | _find_unimportant(space, winner, changed_names)
+    first_names = chosen_names | _find_unimportant(space, winner, revertible_names)
     change_weights = {name: _get_change_weight(space, name) for name in changed_names}
     active_names, rule_check = space.active_parameters(winner), _build_rule_check(space, winner)
 
     def is_allowed(names: frozenset[str]) -> bool:
         return rule_check(names) and not any(names >= set(block) for block in rejected_sets)
 
-    blocks = _list_blocks(surrogate, space, winner, changed_names, chosen_names, is_allowed)
+    blocks = _list_blocks(surrogate, space, winner, revertible_names, chosen_names, is_allowed)
     candidate_sets = [
         names
         for names in dict.fromkeys(blocks)

@@ -89,6 +89,9 @@ RESERVED_BLOCKS, MIN_BLOCKS, MAX_BLOCKS = 4, 2, 8
 # Maximum number of measurements that revert a single change, and the smallest possible loss (as a log
 # ratio) that justifies such a measurement.
 MAX_REVERSALS, MIN_UNCERTAIN_LOSS = 2, 0.1
+# Maximum number of measurements in a row that show nothing before a change is reverted. Another one
+# would stop the study (`trial.MAX_FAULTS`), which needs no such measurement.
+MAX_UNMEASURED_REVERSALS = 2
 # Maximum number of failed confirmation measurements that are repeated. Such measurements fail, for
 # example, if the load generator gets too little CPU time.
 MAX_FAILED_CONFIRMATIONS = 2
@@ -732,19 +735,46 @@ def _plan_reversal(
         or state.list_started_trials(Phase.CONFIRM)
         or not baseline_meets_slo(state)
         or len(list_measured_trials(state)) < MIN_CONFIGURATIONS
-        or len(reversals) >= MAX_REVERSALS
+        or not _may_revert_more(state, reversals)
         or elapsed_seconds + compute_average_trial_seconds(state) + compute_min_proof_seconds(state)
         > budget.time
     ):
         return None
     if state.cost_trial != winner_number:
         return EstimateCostsStep(winner_number)
-    uncertain_names = _list_uncertain_changes(state)
-    if len(reversals) >= len(uncertain_names):
+    reverted_name = _find_next_reversal(state, space, reversals)
+    if reverted_name is None:
         return None
-    winner, reverted_name = state.find_trial(winner_number), uncertain_names[len(reversals)]
+    winner = state.find_trial(winner_number)
     settings = space.replace_impossible_values(winner.effective_settings, winner.settings)
     return MeasureStep(Phase.EXPLAIN, {**settings, reverted_name: space.baseline[reverted_name]})
+
+
+def _may_revert_more(state: State, reversals: Sequence[Trial]) -> bool:
+    """True if another measurement may revert a change.
+
+    Measurements that showed nothing do not count. After ``MAX_UNMEASURED_REVERSALS`` of them in a row,
+    the next fault would stop the study.
+    """
+    measured_count = sum(not trial.is_unmeasured for trial in reversals)
+    last_trials = state.list_finished_trials()[-MAX_UNMEASURED_REVERSALS:]
+    return measured_count < MAX_REVERSALS and not (
+        len(last_trials) == MAX_UNMEASURED_REVERSALS
+        and all(trial.is_unmeasured for trial in last_trials)
+    )
+
+
+def _find_next_reversal(state: State, space: SearchSpace, reversals: Sequence[Trial]) -> str | None:
+    """Return the next change to revert alone: the largest possible cost that was not measured yet."""
+    measured_settings = [trial.settings for trial in reversals if not trial.is_unmeasured]
+    return next(
+        (
+            name
+            for name in _list_uncertain_changes(state)
+            if all(settings.get(name) != space.baseline[name] for settings in measured_settings)
+        ),
+        None,
+    )
 
 
 def _list_uncertain_changes(state: State) -> list[str]:

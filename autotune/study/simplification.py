@@ -25,7 +25,7 @@ def select_next_block(
     """Return the record with the changes of trial ``trial_number`` to revert in the next measurement.
 
     Parameters whose names occur in the evidence of a bottleneck count as important, even if guides do not
-    mention them.
+    mention them. If the bottleneck is their own service, they are never reverted.
     """
     space = space.with_core_parameters(_find_named_parameters(state, space))
     leader = state.find_trial(trial_number)
@@ -45,7 +45,10 @@ def select_next_block(
             accepted_trial, omitted_changes = simplified_trials[-1].number, reverted_block
         else:
             refused_blocks = (*refused_blocks, reverted_block)
-    simplified_winner = simplify_winner(surrogate, space, winner, omitted_changes, refused_blocks)
+    kept_changes = _find_named_parameters(state, space, with_related=False)
+    simplified_winner = simplify_winner(
+        surrogate, space, winner, omitted_changes, refused_blocks, kept_changes
+    )
     reverts_more = set(simplified_winner.reverted) > set(omitted_changes)
     settings = (
         simplified_winner.settings
@@ -91,18 +94,24 @@ def _keeps_peak(state: State, winner_number: int, simplified_trial: Trial) -> bo
     return not is_clearly_worse(state, winner_number, simplified_trial)
 
 
-def _find_named_parameters(state: State, space: SearchSpace) -> set[str]:
-    """Return the full names of the parameters whose names occur in the evidence of a bottleneck."""
+def _find_named_parameters(
+    state: State, space: SearchSpace, *, with_related: bool = True
+) -> set[str]:
+    """Return the full names of the parameters whose names occur in the evidence of a bottleneck.
+
+    If ``with_related`` is false, only the service that is the bottleneck counts.
+    """
     return {
         dimension.name
         for dimension in space.tunable_dimensions
         for bottleneck in state.bottlenecks.values()
-        if _is_named(ParameterName.parse(dimension.name), bottleneck)
+        if _is_named(ParameterName.parse(dimension.name), bottleneck, with_related=with_related)
     }
 
 
-def _is_named(name: ParameterName, bottleneck: Bottleneck) -> bool:
-    service_pairs = {(tier, service) for tier, service, _ in bottleneck.related}
-    service_pairs.add((bottleneck.tier, bottleneck.service))
+def _is_named(name: ParameterName, bottleneck: Bottleneck, *, with_related: bool) -> bool:
+    service_pairs = {(bottleneck.tier, bottleneck.service)}
+    if with_related:
+        service_pairs |= {(tier, service) for tier, service, _ in bottleneck.related}
     is_concerned = (name.tier, name.service) in service_pairs
     return is_concerned and name.parameter in bottleneck.evidence_words

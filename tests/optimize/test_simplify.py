@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
 from math import exp
@@ -90,6 +91,17 @@ def test_what_hardly_matters_by_what_guides_say_comes_first_and_is_no_block_twic
     ).reverted
     assert others
     assert not set(unimportant) <= set(others)
+
+
+def test_kept_changes_are_in_no_block() -> None:
+    search, winner = searched()
+    kept = {"web.x.p3", RESTARTS[0]}
+    found = simplify_winner(search.fit_surrogate(), SPACE, winner, kept_changes=kept)
+    assert set(found.reverted) == set(NAMES) - kept - {MATTERS}
+    # Changes that are kept are left, so all others may be reverted.
+    winner = {**SPACE.baseline, "web.x.p3": 0.9, "web.x.p5": 0.9}
+    found = simplify_winner(search.fit_surrogate(), SPACE, winner, kept_changes=kept)
+    assert found.reverted == ("web.x.p5",)
 
 
 @pytest.mark.parametrize(("evidence", "service", "keeps"), [
@@ -242,9 +254,13 @@ def test_a_block_is_reverted_where_the_loss_to_expect_is_less_than_its_changes_a
     assert record.refused == (() if holds else (asked.reverted,))
 
 
-def measure_blocks(*outcomes: dict[str, Any]) -> list[Simplification]:
+def measure_blocks(
+    *outcomes: dict[str, Any],
+    bottlenecks: Mapping[int, RecordedBottleneck] | None = None,
+) -> list[Simplification]:
     """The records of a study whose measurements of blocks have these outcomes."""
     search, state = with_winner()
+    state = replace(state, bottlenecks=bottlenecks or {})
     records = [select_next_block(state, search.fit_surrogate(), SPACE, 24)]
     for outcome in outcomes:
         number, settings = len(state.trials), records[-1].settings
@@ -300,6 +316,17 @@ def test_no_more_blocks_are_measured_if_nothing_can_be_measured(
     assert before.reverted
     assert last == replace(before, reverted=(), measured=len(outcomes))
     assert last.refused == ()
+
+
+@pytest.mark.parametrize("is_accepted", [True, False])
+def test_what_the_evidence_names_is_in_no_later_block(is_accepted: bool) -> None:
+    evidence = RecordedBottleneck("web", "x", "web1", Resource.CPU, "raise p3", 0.5, trial=1)
+    share = 0.98 if is_accepted else 0.65
+    records = measure_blocks({"peak": _peak(share * TOP)}, bottlenecks={1: evidence})
+    assert (records[-1].accepted is not None) is is_accepted
+    assert all("web.x.p3" not in record.reverted for record in records)
+    without_evidence = measure_blocks({"peak": _peak(share * TOP)})
+    assert any("web.x.p3" in record.reverted for record in without_evidence)
 
 
 @pytest.mark.parametrize("effect", [Effect.SMALL, Effect.CAPACITY])

@@ -100,6 +100,38 @@ def test_a_change_that_cannot_be_reverted_is_not_tried_again() -> None:
     assert step.settings == reversal("t.s.a").settings
 
 
+FAULT, LIMITED = "fault", "limited"
+
+
+@pytest.mark.parametrize(
+    ("reversals", "reverted"),
+    [
+        ((("t.s.b", FAULT),), "t.s.b"),
+        ((("t.s.b", LIMITED),), "t.s.b"),
+        ((("t.s.b", FAULT), ("t.s.b", None)), "t.s.a"),
+        ((("t.s.b", None), ("t.s.a", FAULT)), "t.s.a"),
+        ((("t.s.b", FAULT), ("t.s.a", None)), "t.s.b"),  # on two test beds at once
+        ((("t.s.b", None), ("t.s.a", FAULT), ("t.s.a", None)), None),
+        ((("t.s.b", FAULT), ("t.s.b", LIMITED)), None),  # a third fault would stop the study
+    ],
+)
+def test_a_change_whose_measurement_showed_nothing_is_reverted_again(
+    reversals: tuple[tuple[str, str | None], ...], reverted: str | None
+) -> None:
+    limited = Peak(700.0, 700.0, 700.0, 0.03, "limited", limit="load.max_rate")
+    outcomes: dict[str | None, dict[str, Any]] = {
+        None: {},
+        FAULT: {"peak": None, "failure": "the load broke", "is_fault": True},
+        LIMITED: {"peak": limited},
+    }
+    trials = [replace(reversal(name), **outcomes[outcome]) for name, outcome in reversals]
+    state = build_state(*trials, costs={"t.s.a": LARGE, "t.s.b": LARGER})
+    step = select_next_step(state, SPACE, BUDGET, 900.0)
+    assert isinstance(step, MeasureStep)
+    assert step.phase is (Phase.CONFIRM if reverted is None else Phase.EXPLAIN)
+    assert reverted is None or step.settings == reversal(reverted).settings
+
+
 def test_the_model_estimates_the_costs_first() -> None:
     assert select_next_step(build_state(), SPACE, BUDGET, 900.0) == EstimateCostsStep(1)
 
