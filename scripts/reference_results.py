@@ -114,9 +114,11 @@ def _cell(point: Point) -> str:
     response = point["response"]
     if response is None:
         return "–"
-    value = f"{1000 * response['value']:.3g}"
+    milliseconds = 1000 * response["value"]
+    value = f"{milliseconds:.3g}" if milliseconds < 999.5 else f"{milliseconds:.0f}"
     if response["count"] > 2:
-        value += f" ± {500 * (response['high'] - response['low']):.2g}"
+        half_width = 500 * (response["high"] - response["low"])
+        value += f" ± {half_width:.2g}" if half_width < 99.5 else f" ± {half_width:.0f}"
     return value if point["met"] else f"*{value}*"
 
 

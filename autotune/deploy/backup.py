@@ -24,7 +24,7 @@ from autotune.deploy.host_state import (
     HostState,
     ObservedFile,
     ObservedHost,
-    format_sysctl_file,
+    merge_sysctl_file,
 )
 from autotune.deploy.unit_start import UnitStart
 from autotune.errors import AutotuneError
@@ -96,18 +96,21 @@ class HostBackup:
             if starts_at_boot is not None and unit in self.last_written
         }
 
-    def build_persistent_state(self, desired: HostState) -> HostState:
+    def build_persistent_state(self, desired: HostState, sysctl_file: bytes) -> HostState:
         """Return the state that makes ``desired`` survive a reboot.
 
-        The state contains a file with the changed kernel values. Units that autotune started are
-        enabled, and units that autotune stopped are disabled.
+        The state contains a file with the changed kernel values. The file keeps the lines in
+        ``sysctl_file``, its present content, that set other kernel values: an export, or another
+        target's deployment, may have written them. Units that autotune started are enabled, and units
+        that autotune stopped are disabled.
         """
         sysctls = {
             name: value
             for name, value in desired.sysctls.items()
             if value != self.state.sysctls.get(name)
         }
-        file = FileState(format_sysctl_file(sysctls), 0o644, "0:0") if sysctls else FileState()
+        content = merge_sysctl_file(sysctl_file, sysctls, desired.sysctls)
+        file = FileState(content, 0o644, "0:0") if content else FileState()
         enabled_by_unit = {}
         for unit, runs in desired.units.items():
             starts_at_boot = BOOT_STATES.get(self.enabled.get(unit, ""))
@@ -222,7 +225,11 @@ class HostBackup:
                 for name in backed_up_values.keys() & recorded_values.keys()
             )
             return record.study == self.study and has_same_values
-        return kept is not None and frozenset() < self.recorded_changes <= kept.recorded_changes
+        if kept is None:
+            return False
+        if not self.recorded_changes:  # this backup's study may have kept a host without changes
+            return not kept.recorded_changes and self.is_confirmed_by(kept, None)
+        return self.recorded_changes <= kept.recorded_changes
 
     @property
     def recorded_changes(self) -> frozenset[tuple[str, str]]:

@@ -13,6 +13,7 @@ from pathlib import PurePosixPath
 from autotune import foreign_files
 from autotune.deploy.backup import (
     ANY_DIGEST,
+    SYSCTL_FILE,
     BackupCheck,
     BackupStore,
     HostBackup,
@@ -462,7 +463,7 @@ class ManagedHost:
         applied_backup = self.read_backup_copy(APPLIED_BACKUP_FILE)
         persistent_state = (
             applied_backup.merge_later(self.backup) if applied_backup else self.backup
-        ).build_persistent_state(desired)
+        ).build_persistent_state(desired, self._read_contents(SYSCTL_FILE) or b"")
         self.back_up(persistent_state)
         plan = plan_host(persistent_state, self.observe(persistent_state), {})
         self.stage(persistent_state, plan)
@@ -490,11 +491,16 @@ class ManagedHost:
 
     def read_backup_copy(self, path: str) -> HostBackup | None:
         """Return the host's own copy of a backup, or ``None`` if it does not exist."""
+        content = self._read_contents(path)
+        return None if content is None else decode_backup(content, f"{self.name}:{path}")
+
+    def _read_contents(self, path: str) -> bytes | None:
+        """Return the content of a regular file, or ``None`` if the file does not exist."""
         commands = [Command(("test", "-e", path)), Command(("contents", path))]
         test_result, content_result = run_required(self.transport, commands)
         with wrap_parse_errors(path, "(not shown)"):
             content = base64.b64decode(content_result.stdout, validate=True)
-        return decode_backup(content, f"{self.name}:{path}") if test_result.ok else None
+        return content if test_result.ok else None
 
     def select_restorable(
         self, original: HostState, observed: ObservedHost

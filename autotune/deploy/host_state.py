@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -11,6 +11,8 @@ from autotune.deploy.unit_start import USUAL_STOP_SECONDS, UnitStart
 from autotune.errors import AutotuneError
 from autotune.services.base import Action, Argv, Placement, TrialStart
 from autotune.strict_parsing import parse_file_mode, split_lines
+
+SYSCTL_FILE_HEADER = "# Written by autotune."
 
 
 @dataclass(frozen=True)
@@ -219,7 +221,29 @@ def find_boot_changes(desired: HostState, observed: ObservedHost) -> dict[str, b
 def format_sysctl_file(sysctls: Mapping[str, str]) -> bytes:
     """Return kernel values as a file in the syntax of sysctl.d(5)."""
     lines = [f"{name} = {value}\n" for name, value in sorted(sysctls.items())]
-    return "".join(["# Written by autotune.\n", *lines]).encode()
+    return "".join([f"{SYSCTL_FILE_HEADER}\n", *lines]).encode()
+
+
+def merge_sysctl_file(
+    content: bytes, sysctls: Mapping[str, str], replaced_names: Collection[str]
+) -> bytes:
+    """Return a file in the syntax of sysctl.d(5) with the values in ``sysctls``, and the lines of
+    ``content`` for names that are not in ``replaced_names``. The result is empty without lines.
+    """
+    kept_lines = [
+        line
+        for line in content.decode("utf-8", "surrogateescape").splitlines()
+        if line != SYSCTL_FILE_HEADER and parse_sysctl_name(line) not in replaced_names
+    ]
+    if not kept_lines and not sysctls:
+        return b""
+    kept_text = "".join(f"{line}\n" for line in kept_lines)
+    return format_sysctl_file(sysctls) + kept_text.encode("utf-8", "surrogateescape")
+
+
+def parse_sysctl_name(line: str) -> str:
+    """Return the name in a line of sysctl.d(5), such as ``-net/ipv4/tcp_fin_timeout = 30``."""
+    return line.partition("=")[0].strip().removeprefix("-").replace("/", ".")
 
 
 def parse_files(paths: tuple[str, ...], output: str) -> dict[str, ObservedFile]:

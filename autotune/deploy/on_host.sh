@@ -33,7 +33,7 @@ alone() {
     tries=3 # another tuner that releases the host may remove the directory between two commands
     while home_made; do
         if { [ -e "$mutex" ] || (umask 077 && : >>"$mutex"); } && command exec 8<"$mutex"; then
-            flock -w 100 8 || { echo 'other commands have been changing this host for 100 s'; return 4; }
+            flock -w 100 8 || { [ $? != 1 ] || echo 'other commands have been changing this host for 100 s'; return 4; }
             [ ! /proc/self/fd/8 -ef "$mutex" ] || return 0
         else
             tries=$((tries - 1))

@@ -148,14 +148,14 @@ def build_host_ssh_command(state_dir: Path, host: str) -> list[str]:
 
 def _require_lab_directory(lab_names: LabNames) -> None:
     """Raise ``AutotuneError`` if the directory contains files, but no lab."""
-    if any(lab_names.directory.iterdir()) and not _contains_lab(lab_names):
+    if any(lab_names.directory.iterdir()) and not contains_lab(lab_names):
         raise AutotuneError(
             f"{lab_names.directory} is not empty, and contains no lab",
             hint="name a new or empty directory: --dir DIR",
         )
 
 
-def _contains_lab(lab_names: LabNames) -> bool:
+def contains_lab(lab_names: LabNames) -> bool:
     """True if the directory contains the record or the key of this lab.
 
     Without them, files such as ``hosts`` or ``known_hosts`` belong to someone else.
@@ -220,7 +220,7 @@ def _explain_boot_failure(plan: LabPlan, host: LabHost, running_pids: tuple[int,
 def _remove_lab(lab_names: LabNames) -> None:
     cgroups.remove_groups(lab_names)
     network.remove_links(lab_names)
-    if not _contains_lab(lab_names):
+    if not contains_lab(lab_names):
         return
     # The record is deleted last, so that an interrupted removal can be repeated.
     for path in (

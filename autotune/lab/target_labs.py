@@ -112,9 +112,9 @@ def remove_target_lab(lab_or_target: str, directory: Path | None = None) -> Lab:
 
 
 def has_lab(lab_or_target: str, directory: Path | None = None) -> bool:
-    """True if the directory of a lab exists. Raises ``AutotuneError``."""
+    """True if the directory of a lab contains a lab. Raises ``AutotuneError``."""
     prerequisites.require_root()
-    return _locate_lab(lab_or_target, directory)[1].exists()
+    return lifecycle.contains_lab(derive_names(_locate_lab(lab_or_target, directory)[1]))
 
 
 def list_lab_names() -> tuple[str, ...]:

@@ -462,10 +462,13 @@ class KernelHost(Host):
         return self.place / Path(SYSCTL_FILE).name
 
 
+@pytest.mark.parametrize("earlier", ["", "# of the team\nvm/swappiness = 10\nkernel.ostype = earlier\n"])
 def test_kernel_values_that_survive_a_reboot_are_in_a_file_until_the_restore(
-    here: Host, tmp_path: Path
+    here: Host, tmp_path: Path, earlier: str
 ) -> None:
     transport = KernelHost(tmp_path)
+    if earlier:
+        transport.sysctl_file.write_text(earlier)
     store = BackupStore(tmp_path / "studies" / "study")
     host = ManagedHost("here", transport, store, "study", SERVICE_MANAGER)
     host.lock.lock()
@@ -474,13 +477,44 @@ def test_kernel_values_that_survive_a_reboot_are_in_a_file_until_the_restore(
     changed = replace(backup.state, sysctls={"kernel.ostype": "another value"})
     host.backup = replace(backup, state=changed)
     host.persist_state(tuned(tmp_path))
-    assert "kernel.ostype = Linux\n" in transport.sysctl_file.read_text()
+    kept_lines = earlier.splitlines()[:2]
+    assert transport.sysctl_file.read_text().splitlines() == [
+        "# Written by autotune.", "kernel.ostype = Linux", *kept_lines,
+    ]  # fmt: skip
     assert any(SYSCTL_FILE in note for note in host.notes)
     unchanged = replace(host.backup.state, sysctls=backup.state.sysctls)
     host.backup = replace(host.backup, state=unchanged)
     restore_host(host)
-    assert not transport.sysctl_file.exists()
+    assert transport.sysctl_file.exists() == bool(earlier)
+    if earlier:
+        assert transport.sysctl_file.read_text() == earlier
     host.lock.unlock()
+
+
+def test_a_deployment_without_kernel_values_keeps_those_of_others(
+    here: Host, tmp_path: Path
+) -> None:
+    transport = KernelHost(tmp_path)
+    transport.sysctl_file.write_text("vm.swappiness = 10\n")
+    store = BackupStore(tmp_path / "studies" / "study")
+    host = ManagedHost("here", transport, store, "study", SERVICE_MANAGER)
+    host.lock.lock()
+    deploy(host, tuned(tmp_path))
+    host.persist_state(tuned(tmp_path))  # the kernel value is the original one
+    assert transport.sysctl_file.read_text().splitlines()[-1] == "vm.swappiness = 10"
+    restore_host(host)
+    host.lock.unlock()
+
+
+def test_the_record_of_a_kept_host_without_changes_is_removed_by_the_restore(
+    locked: Locked, here: Host, tmp_path: Path
+) -> None:
+    kept = locked("study")
+    kept.back_up(tuned(tmp_path))
+    kept.commit()
+    kept.lock.unlock()
+    restored(here, tmp_path)
+    assert kept.read_backup_copy(APPLIED_BACKUP_FILE) is None
 
 
 def test_a_later_study_of_the_same_name_leaves_the_record_of_what_was_kept(
