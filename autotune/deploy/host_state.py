@@ -227,8 +227,9 @@ def format_sysctl_file(sysctls: Mapping[str, str]) -> bytes:
 def merge_sysctl_file(
     content: bytes, sysctls: Mapping[str, str], replaced_names: Collection[str]
 ) -> bytes:
-    """Return a file in the syntax of sysctl.d(5) with the values in ``sysctls``, and the lines of
-    ``content`` for names that are not in ``replaced_names``. The result is empty without lines.
+    """Return a file in the syntax of sysctl.d(5) with the values in ``sysctls``.
+
+    Lines of ``content`` are kept unless they set a name in ``replaced_names``. The result may be empty.
     """
     kept_lines = [
         line

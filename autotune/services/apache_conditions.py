@@ -75,7 +75,12 @@ class ConditionReader:
         if None in enclosing_results and False not in enclosing_results:
             unknown_section = directive.blocks[enclosing_results.index(None)]
             self._record_uncertain(directive_name, unknown_section)
-            takes_effect = None  # sections inside an unknown section are unknown, too
+            # An active section inside an unknown section is unknown, too.
+            is_inactive = (
+                directive_name in CONDITIONAL_SECTIONS
+                and self._is_section_active(directive) is False
+            )
+            takes_effect = False if is_inactive else None
         elif takes_effect and directive_name in CONDITIONAL_SECTIONS:
             takes_effect = self._is_section_active(directive)
         elif takes_effect:

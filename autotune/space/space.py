@@ -4,9 +4,10 @@ satisfy.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import ceil, floor
 from typing import Any
 
 from autotune.errors import AutotuneError, TargetError, TargetErrorCollector, UsageError
@@ -922,21 +923,21 @@ def _build_dimension(
     name_prefix = f"{tier_service.name}."
     own_conditions = ((name_prefix + name, values) for name, values in parameter.when)
 
-    def compute_bound(bound: Bound | None) -> Any:
+    def compute_bound(bound: Bound | None, round_number: Callable[[float], int] = round) -> Any:
         """Return a bound, computed from the host's facts if it is an expression."""
         if not isinstance(bound, str) or parameter.choices:
             return bound
         number = parse_expression(bound).evaluate(facts.to_names())
         if number == int(number) or number > 100:
             return int(number)
-        return round(number) if _is_whole(parameter) else number
+        return round_number(number) if _is_whole(parameter) else number
 
     dimension = Dimension(
         name=name_prefix + parameter.name,
         parameter=parameter,
         baseline=compute_bound(parameter.stock),
-        low=compute_bound(parameter.low),
-        high=compute_bound(parameter.high),
+        low=compute_bound(parameter.low, ceil),
+        high=compute_bound(parameter.high, floor),
         is_logarithmic=parameter.log,
         choices=parameter.choices,
         recommended=compute_bound(parameter.recommended),

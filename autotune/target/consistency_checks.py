@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from graphlib import CycleError, TopologicalSorter
 
-from autotune.secret_detection import find_secrets
+from autotune.secret_detection import find_secrets, is_secret_assignment
 from autotune.target.beds import ALL_BEDS, BED_PLACEHOLDER, build_bed_target
 from autotune.target.messages import (
     format_scalars,
@@ -199,8 +199,8 @@ def _check_secrets(load: Load) -> Iterator[TargetMistake]:
             hint = 'send it in a header: `headers: {X-Token: "${TOKEN}"}`'
             yield TargetMistake(("load", key), message, hint)
     for header_name, header_value in load.headers.items():
-        is_secret = is_secret_header_name(header_name) or find_secrets(
-            f"{header_name}: {header_value}"
+        is_secret = is_secret_header_name(header_name) or is_secret_assignment(
+            header_name, header_value
         )
         if is_secret and "${" not in header_value:
             message = f"{header_name!r} may contain a secret, and targets and studies are shared"

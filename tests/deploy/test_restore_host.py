@@ -462,7 +462,9 @@ class KernelHost(Host):
         return self.place / Path(SYSCTL_FILE).name
 
 
-@pytest.mark.parametrize("earlier", ["", "# of the team\nvm/swappiness = 10\nkernel.ostype = earlier\n"])
+@pytest.mark.parametrize(
+    "earlier", ["", "# of the team\nvm/swappiness = 10\nkernel.ostype = earlier\n"]
+)
 def test_kernel_values_that_survive_a_reboot_are_in_a_file_until_the_restore(
     here: Host, tmp_path: Path, earlier: str
 ) -> None:

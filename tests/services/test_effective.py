@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.services.base import AdoptedConfig, Endpoint, Placement, Role, Settings
+from autotune.services.base import AdoptedConfig, ConfigFile, Endpoint, Placement, Role, Settings
 from autotune.services.memcached import service as memcached
 from autotune.services.nginx import service as nginx
 from autotune.services.php_fpm import service as php_fpm
@@ -158,9 +158,14 @@ def test_a_lowered_limit_that_apache_does_not_list_is_read_from_the_slots() -> N
 def test_the_number_of_processes_is_read_back_even_below_their_limit() -> None:
     text = (FIXTURES / "apache.txt").read_text()
     assert "ServerLimit <i>8</i>" in text
-    page = SHIPPED.deployable["apache"].list_readbacks(site(Role.PROXY))[0]
-    found = page.parse(text.replace("ServerLimit <i>8</i>", "ServerLimit <i>16</i>"))
-    assert (found["ServerLimit"], found["MaxRequestWorkers"]) == (8, 120)
+    raised = text.replace("ServerLimit <i>8</i>", "ServerLimit <i>16</i>")
+    own_files = (ConfigFile("/etc/apache2/apache2.conf", ""),)
+    adopted = replace(site(Role.PROXY), adopted=AdoptedConfig(own_files))
+    page = SHIPPED.deployable["apache"].list_readbacks(adopted)[0]
+    assert page.parse(raised)["ServerLimit"] == 8
+    assert page.parse(raised)["MaxRequestWorkers"] == 120
+    written = SHIPPED.deployable["apache"].list_readbacks(site(Role.PROXY))[0]
+    assert written.parse(raised)["ServerLimit"] == 16  # as autotune wrote it
 
 
 def test_half_of_what_apache_says_says_nothing() -> None:

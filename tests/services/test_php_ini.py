@@ -25,7 +25,7 @@ from autotune.services.php_fpm.service import PhpFpm
 from autotune.services.php_ini.adoption import find_services
 from autotune.services.php_ini.diagnosis import DIAGNOSIS
 from autotune.services.php_ini.parameters import PARAMETERS
-from autotune.services.php_ini.service import PhpIni, parse_effective, parse_value
+from autotune.services.php_ini.service import FILE_NAME, PhpIni, parse_effective, parse_value
 from autotune.space.facts import HostFacts
 from autotune.space.space import build_space
 from autotune.target.read_target import read_target
@@ -172,6 +172,9 @@ def test_apache_has_another_build_with_files_of_its_own() -> None:
     assert paths == [f"/etc/php/8.2/{of}/conf.d/zz-autotune.ini" for of in ("fpm", "apache2")]
     apache = replace(site, programs={"php": "/usr/bin/php8.2", "curl": "/usr/bin/curl"})
     assert PhpIni("apache2").list_readbacks(apache)[0].argv[-2:] == ("/usr/bin/curl", "10.0.0.4:80")
+    own_files = (ConfigFile(f"/etc/php/8.1/apache2/conf.d/{FILE_NAME}", ""),)
+    older = replace(apache, adopted=AdoptedConfig(own_files))
+    assert "/usr/bin/php8.1" in PhpIni("apache2").build_validation(older, {})
     pools, settings = (
         ServiceInstance(PhpFpm(), site),
         ServiceInstance(PhpIni("fpm", PhpFpm()), site),

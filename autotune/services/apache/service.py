@@ -11,6 +11,7 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import ClassVar
 
 from autotune.services.apache.parameters import EVENT_NEEDS, EVENT_PARAMETERS
@@ -61,8 +62,9 @@ class ApacheServer(Service):
 
     def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
         pages_command = build_status_command(placement, "status?auto", "info?config")
+        is_adopted = bool(placement.adopted and placement.adopted.files)
         return (
-            Readback(pages_command, self._parse_effective),
+            Readback(pages_command, partial(self._parse_effective, is_adopted=is_adopted)),
             build_backlog_readback(placement, "ListenBacklog"),
         )
 
@@ -87,9 +89,9 @@ class ApacheServer(Service):
         }
         return {name: value for name, value in value_by_parameter.items() if value is not None}
 
-    def _parse_effective(self, output: str) -> Settings:
+    def _parse_effective(self, output: str, *, is_adopted: bool = False) -> Settings:
         """Return the effective parameters from the text of the status and info pages. Return no
-        parameters if a page is missing.
+        parameters if a page is missing. ``is_adopted`` is true for a site's own configuration.
         """
         scoreboard = re.search(r"(?m)^Scoreboard: (\S+)$", output)
         text_by_directive = dict(_parse_directives(output))
@@ -104,10 +106,14 @@ class ApacheServer(Service):
         }
         return {
             **value_by_parameter,
-            **self._compute_effective_workers(value_by_parameter, scoreboard[1]),
+            **self._compute_effective_workers(
+                value_by_parameter, scoreboard[1], is_adopted=is_adopted
+            ),
         }
 
-    def _compute_effective_workers(self, configured_values: Settings, scoreboard: str) -> Settings:
+    def _compute_effective_workers(
+        self, configured_values: Settings, scoreboard: str, *, is_adopted: bool
+    ) -> Settings:
         """Return the effective numbers of workers, which ThreadLimit and ServerLimit may reduce."""
 
         def get_number(directive_name: str) -> int:
@@ -125,7 +131,8 @@ class ApacheServer(Service):
             occupied_slots if worker_limit else len(scoreboard.rstrip(_FINISHING_SLOT))
         )
         # A site's own ServerLimit may be higher than the number of processes that can run.
-        limits_processes = effective_slots < worker_limit or (self.is_threaded and worker_limit)
+        is_limit_own = is_adopted and self.is_threaded and worker_limit > 0
+        limits_processes = effective_slots < worker_limit or is_limit_own
         return {
             "MaxRequestWorkers": effective_slots,
             **({"ThreadsPerChild": threads} if self.is_threaded else {}),

@@ -160,8 +160,11 @@ class PhpIni(Service):
 
     def list_file_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
         # PHP's command line does not read the directories of Apache's module.
-        has_fpm = "php-fpm" in placement.programs
-        return (Readback((find_program(placement), "-i"), parse_phpinfo),) if has_fpm else ()
+        return (
+            (Readback((find_program(placement), "-i"), parse_phpinfo),)
+            if "php-fpm" in placement.programs
+            else ()
+        )
 
     def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> Argv:
         """Return a check with a program that reads these settings just as ``server`` does.
@@ -170,9 +173,11 @@ class PhpIni(Service):
         settings.
         """
         ini_path, program = self.config_path(placement), self._find_program(placement)
-        main_file = f"{self._find_directory(placement)}/php.ini"
-        apache_options = ("-c", main_file, "-d", "opcache.enable_cli=1")
-        program_options = apache_options if program == placement.programs.get("php") else ()
+        program_options = (
+            ()
+            if "php-fpm" in placement.programs
+            else ("-c", f"{self._find_directory(placement)}/php.ini", "-d", "opcache.enable_cli=1")
+        )
         return (
             "sh",
             "-c",
@@ -185,11 +190,12 @@ class PhpIni(Service):
         )
 
     def _find_program(self, placement: Placement) -> str:
-        return (
-            find_program(placement)
-            if "php-fpm" in placement.programs
-            else placement.programs["php"]
-        )
+        if "php-fpm" in placement.programs:
+            return find_program(placement)
+        # Apache's module may belong to an older version than the newest command-line program.
+        paths = [file.path for file in placement.adopted.files] if placement.adopted else []
+        match = re.match(r"/etc/php/([0-9.]+)/apache2/", "".join(paths[:1]))
+        return f"/usr/bin/php{match[1]}" if match else placement.programs["php"]
 
     def _find_directory(self, placement: Placement) -> str:
         version = self._find_program(placement).rpartition("php")[2].rpartition("-fpm")[2]
