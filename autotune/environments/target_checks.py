@@ -46,10 +46,9 @@ def check_can_search(environment: Environment) -> None:
 
 
 def _find_missing_ssh_config(file: TargetFile) -> Iterator[TargetError]:
-    config = file.target.ssh.config
-    if config is None:
+    config, path = file.target.ssh.config, file.target.ssh.locate_config(file.path.parent)
+    if path is None:
         return
-    path = file.path.parent / Path(config).expanduser()
     message = None
     hint = "name a file as ~/.ssh/config; `IdentityFile` in it names the key"
     if path.is_dir():

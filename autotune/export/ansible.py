@@ -14,7 +14,6 @@ import io
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
@@ -158,8 +157,8 @@ def _build_inventory(study: Study) -> dict[str, Any]:
         for tier, tier_spec in target.tiers.items()
     }
     all_hosts: dict[str, Any] = {"children": tier_groups}
-    if target.ssh.config:
-        config_path = (study.target_path.parent / Path(target.ssh.config).expanduser()).resolve()
+    if ssh_config := target.ssh.locate_config(study.target_path.parent):
+        config_path = ssh_config.resolve()
         # An SSH configuration can contain commands, so a file that belongs to the study is refused.
         if config_path.is_relative_to(study.directory.resolve().parent):
             raise ExportError(

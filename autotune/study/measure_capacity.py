@@ -217,7 +217,7 @@ class Measurement:
     @property
     def interval(self) -> tuple[float, float] | None:
         """Return the 90 % interval of ``peak``; ``None`` unless several repeats all found a capacity."""
-        peaks = [trial.peak for trial in self.trials if trial.peak and trial.peak.is_feasible]
+        peaks = [trial.peak for trial in self.trials if trial.peak and trial.meets_slo]
         if len(peaks) < max(2, len(self.trials)):
             return None
         _, interval_low, high = compute_mean_with_interval([peak.estimate for peak in peaks])

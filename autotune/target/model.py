@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from decimal import Decimal
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
 from pydantic import (
@@ -144,6 +146,11 @@ class Ssh(TargetModel):
 
     config: Text | None = None
     """File to use instead of ~/.ssh/config, as with `ssh -F`. The path is relative to the target file."""
+
+    def locate_config(self, target_directory: Path) -> Path | None:
+        """Return the path of the file for a target file in ``target_directory``."""
+        # `Path.expanduser` raises an error for an unknown account.
+        return target_directory / os.path.expanduser(self.config) if self.config else None  # noqa: PTH111
 
 
 class Tier(TargetModel):

@@ -25,7 +25,17 @@ def test_what_is_no_option_for_a_server_in_the_foreground_does_not_count() -> No
     assert parse_options(DEBIAN) == ("-m", "64", "-l", "127.0.0.1", *pid)
 
 
-def test_a_trial_leaves_the_running_servers_pid_file_alone() -> None:
+@pytest.mark.parametrize(
+    "lines",
+    [
+        DEBIAN,
+        DEBIAN.replace(b"-P ", b"-P"),
+        DEBIAN.replace(b"-P ", b"--pidfile="),
+        DEBIAN.replace(b"-P ", b"--pidfile ") + b"-e /mnt/pmem/items\n",
+        DEBIAN + b"--memory-file=/mnt/pmem/items\n",
+    ],
+)
+def test_a_trial_leaves_the_running_servers_files_alone(lines: bytes) -> None:
     site = Placement(
         tier="cache",
         host="mc1",
@@ -35,7 +45,7 @@ def test_a_trial_leaves_the_running_servers_pid_file_alone() -> None:
         installed=True,
         programs={"memcached": "/usr/bin/memcached"},
     )
-    trial = Memcached().build_validation(site, {"/etc/memcached.conf": DEBIAN})
+    trial = Memcached().build_validation(site, {"/etc/memcached.conf": lines})
     assert trial.argv == (
         "/usr/bin/memcached", "-m", "64", "-l", "127.0.0.1", "-s", "trial.sock",
     )  # fmt: skip

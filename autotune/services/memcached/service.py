@@ -118,6 +118,7 @@ BYTE_PARAMETERS = ("memory", "ext_wbuf_size")  # printed in bytes, but set in MB
 # Options that require clients to authenticate, through SASL or a file of users. In the same word, short
 # options without a value may precede such an option.
 _LOGIN_OPTIONS_PATTERN = "-[ACFLMZdhikrvV]*[SY]|--enable-sasl|--auth-file"
+_SERVER_FILE_PATTERN = re.compile(r"(?:-[Pe]|--(?:pidfile|memory-file)=?)(?P<value>.*)")
 _LOGIN_CHECK_SCRIPT = f"""
 sed 's/#.*//' -- "$1" 2>/dev/null | grep -qE -e '(^|[[:blank:]])({_LOGIN_OPTIONS_PATTERN})' || exit 0
 echo "authenticates its clients with $1, which the replaced file would disable"
@@ -150,13 +151,8 @@ class Memcached(Service):
     )
 
     def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> TrialStart:
-        argv = self.build_start_command(placement, files)
-        # Omit `-P`, which names the PID file of the running server.
-        pid_option_index = argv.index("-P") if "-P" in argv else len(argv)
-        return TrialStart(
-            (*argv[:pid_option_index], *argv[pid_option_index + 2 :], "-s", "trial.sock"),
-            "trial.sock",
-        )
+        argv = omit_files_of_server(self.build_start_command(placement, files))
+        return TrialStart((*argv, "-s", "trial.sock"), "trial.sock")
 
     def build_start_command(self, placement: Placement, files: Mapping[str, bytes]) -> Argv:
         return (placement.programs["memcached"], *parse_options(files[self.config_path(placement)]))
@@ -222,6 +218,18 @@ def build_settings_parser(
         return setting_value != 0 if parameter_name == "udp" else setting_value
 
     return build_config_parser(option_lines.parse_directives, names_by_setting, parse_setting)
+
+
+def omit_files_of_server(argv: Argv) -> Argv:
+    """Return ``argv`` without the options that name the PID file and memory file of the server."""
+    kept_words, words = [], iter(argv)
+    for word in words:
+        match = _SERVER_FILE_PATTERN.fullmatch(word)
+        if match is None:
+            kept_words.append(word)
+        elif not match["value"]:
+            next(words, None)  # the next word is the value
+    return tuple(kept_words)
 
 
 def parse_options(file_content: bytes) -> Argv:

@@ -28,7 +28,5 @@ REFERENCE = ServiceReference(
         UntunedReason("Which responses are cached, and for how long",
             "Only the owner of the site knows which responses may be stale."),
         UntunedReason("TLS protocols, ciphers and certificates", "These TLS settings affect security."),
-        UntunedReason("A unit that selects another main file with `-c`",
-            "autotune reads only `/etc/nginx/nginx.conf`."),
     ),
 )  # fmt: skip
