@@ -62,7 +62,7 @@ def _shown(sweep: Sweep) -> str:
     intervals = " with 90 % intervals" if sweep["repeat"] > 2 else ""
     responses = [point["response"] for point in sweep["points"] if point["response"]]
     deviations = [_deviation(response) for response in responses if response["count"] > 1]
-    typical = f"{100 * median(deviations):.0f} %"
+    typical = f"{100 * median(deviations):.1f} %"
     return (
         f"{shown}. Each is the mean of {sweep['repeat']} measurements{intervals}, whose standard "
         f"deviation has a median of {typical}:"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from autotune.target.read_target import TargetFile
 from autotune.transports.base import SshHost, Transport
 from autotune.transports.local import LocalTransport
@@ -27,6 +26,7 @@ def create_transport(file: TargetFile, host_name: str) -> Transport:
 
 def build_ssh_host(file: TargetFile, host_name: str) -> SshHost:
     """Return a host's SSH settings from the target."""
-    host, config_path = file.target.hosts[host_name], file.target.ssh.locate_config(file.path.parent)
+    host = file.target.hosts[host_name]
+    config_path = file.target.ssh.locate_config(file.path.parent)
     config_file = str(config_path) if config_path else None
     return SshHost(host_name, host.address, host.user, host.port, config_file=config_file)
