@@ -186,7 +186,8 @@ def role(tmp_path: Path) -> Any:
     target = study.target.model_copy(update={"tiers": {"web": tier}, "hosts": hosts})
 
     def of(unit: str, *paths: str) -> Path:
-        other: Any = SimpleNamespace(name=unit, target=target, source=study.target_path)
+        other: Any = SimpleNamespace(name=unit, target=target, source=study.target_path,
+                                     target_path=study.target_path)  # fmt: skip
         for relative, content in ansible.export_ansible(
             other, TRIAL, of_host(unit, *paths)
         ).items():
