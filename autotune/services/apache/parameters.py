@@ -72,15 +72,13 @@ EVENT_PARAMETERS = (
                 recommended=25,
                 published={Role.PROXY: 15},
             ),
-            # A reload that lowers the number of processes loses their slots, as in Apache with mod_php.
-            on_restart(
+            build_mpm_option(
                 "MaxRequestWorkers",
                 "Maximum number of concurrent requests, which is the total number of threads.",
                 low=5,
                 high=32_000,
                 stock=150,
                 derive="ServerLimit * ThreadsPerChild",
-                source=MPM_DOCS,
             ),
             on_restart(
                 "ThreadLimit",

@@ -12,9 +12,7 @@ PARAMETERS = (
     *COMMON_PARAMETERS,
     *with_guidance(
         (
-            # A reload that lowers the limit loses the slots above it ("long lost child came home"). After
-            # later reloads, no process starts in these slots, even if the limit is raised again.
-            on_restart(
+            build_mpm_option(
                 "MaxRequestWorkers",
                 "Maximum number of processes, and thus of concurrent requests.",
                 low=2,
@@ -23,11 +21,10 @@ PARAMETERS = (
                 stock=150,
                 recommended=256,
                 published={Role.WEB: 500},
-                source=MPM_DOCS,
             ),
             on_restart(
                 "ServerLimit",
-                "Upper limit of MaxRequestWorkers.",
+                "Upper limit for raising MaxRequestWorkers without a restart.",
                 low=1,
                 high=20_000,
                 stock=256,
