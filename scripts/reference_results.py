@@ -75,8 +75,11 @@ def _deviation(response: Point) -> float:
     It is computed from the 90 % interval of their mean, by Student's t distribution.
     """
     count = response["count"]
-    half_width = (response["high"] - response["low"]) / 2
-    return half_width * count**0.5 / stdtrit(count - 1, 0.95) / response["value"]
+    return _half_width(response) * count**0.5 / stdtrit(count - 1, 0.95) / response["value"]
+
+
+def _half_width(response: Point) -> float:
+    return float(response["high"] - response["low"]) / 2
 
 
 def _table(sweep: Sweep) -> Iterator[str]:
@@ -114,12 +117,15 @@ def _cell(point: Point) -> str:
     response = point["response"]
     if response is None:
         return "–"
-    milliseconds = 1000 * response["value"]
-    value = f"{milliseconds:.3g}" if milliseconds < 999.5 else f"{milliseconds:.0f}"
+    value = _number(1000 * response["value"], 3)
     if response["count"] > 2:
-        half_width = 500 * (response["high"] - response["low"])
-        value += f" ± {half_width:.2g}" if half_width < 99.5 else f" ± {half_width:.0f}"
+        value += f" ± {_number(1000 * _half_width(response), 2)}"
     return value if point["met"] else f"*{value}*"
+
+
+def _number(value: float, digits: int) -> str:
+    """Return a number with at least ``digits`` significant digits, and never with an exponent."""
+    return f"{value:.{digits}g}" if value < 10**digits - 0.5 else f"{value:.0f}"
 
 
 def _line(cells: Sequence[str]) -> str:

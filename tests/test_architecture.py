@@ -28,7 +28,7 @@ PACKAGE = Path(autotune.__file__).parent
 # A package imports from those before it. What nothing is said of may import everything.
 ORDER = ("errors", "durable_files", "foreign_files", "study_argument", "periodic_task", "plugins",
          "account_key", "estimate", "parameter_name", "strict_parsing", "sqlite_schema", "config_text",
-         "command_secrets", "secret_detection", "masking",
+         "home_directory", "command_secrets", "secret_detection", "masking",
          "unified_diff", "target", "services", "space", "optimize", "transports", "deploy", "runtimes",
          "loads", "monitor", "measure", "diagnose", "simulate", "discovery", "environments",
          "study")  # fmt: skip

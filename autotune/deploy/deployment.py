@@ -495,7 +495,8 @@ class Deployment(Fleet):
 
     def _fill_caches(self, started: Sequence[ServiceInstance], desired: DesiredState) -> bool:
         """Fill the caches in ``started`` from a store. Return true if all of them were filled."""
-        empty_caches = [each for each in started if each.placement.role is Role.CACHE]
+        caches = [each for each in desired.instances if each.placement.role is Role.CACHE]
+        empty_caches = [cache for cache in caches if cache in started]
         stores = [each for each in desired.instances if each.placement.role is Role.STORE]
         if not empty_caches or not stores or self.probe.right.body is None:
             return False
@@ -503,9 +504,7 @@ class Deployment(Fleet):
         self._cached_pairs = self._cached_pairs or dataset.read_pairs_for_caches(
             store, self.target.data, self.hosts[store.placement.host].transport
         )
-        addresses = [
-            each.placement.listen for each in desired.instances if each.placement.role is Role.CACHE
-        ]
+        addresses = [cache.placement.listen for cache in caches]
         pairs_by_address = dataset.split_pairs(self._cached_pairs, addresses)
         filled_caches = [
             dataset.prefill_cache(

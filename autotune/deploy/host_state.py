@@ -12,7 +12,7 @@ from autotune.errors import AutotuneError
 from autotune.services.base import Action, Argv, Placement, TrialStart
 from autotune.strict_parsing import parse_file_mode, split_lines
 
-SYSCTL_FILE_HEADER = "# Written by autotune."
+_SYSCTL_FILE_HEADER = "# Written by autotune."
 
 
 @dataclass(frozen=True)
@@ -221,7 +221,7 @@ def find_boot_changes(desired: HostState, observed: ObservedHost) -> dict[str, b
 def format_sysctl_file(sysctls: Mapping[str, str]) -> bytes:
     """Return kernel values as a file in the syntax of sysctl.d(5)."""
     lines = [f"{name} = {value}\n" for name, value in sorted(sysctls.items())]
-    return "".join([f"{SYSCTL_FILE_HEADER}\n", *lines]).encode()
+    return "".join([f"{_SYSCTL_FILE_HEADER}\n", *lines]).encode()
 
 
 def merge_sysctl_file(
@@ -234,7 +234,7 @@ def merge_sysctl_file(
     kept_lines = [
         line
         for line in content.decode("utf-8", "surrogateescape").splitlines()
-        if line != SYSCTL_FILE_HEADER and parse_sysctl_name(line) not in replaced_names
+        if line != _SYSCTL_FILE_HEADER and _parse_sysctl_name(line) not in replaced_names
     ]
     if not kept_lines and not sysctls:
         return b""
@@ -242,7 +242,7 @@ def merge_sysctl_file(
     return format_sysctl_file(sysctls) + kept_text.encode("utf-8", "surrogateescape")
 
 
-def parse_sysctl_name(line: str) -> str:
+def _parse_sysctl_name(line: str) -> str:
     """Return the name in a line of sysctl.d(5), such as ``-net/ipv4/tcp_fin_timeout = 30``."""
     return line.partition("=")[0].strip().removeprefix("-").replace("/", ".")
 

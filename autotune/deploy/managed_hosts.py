@@ -91,8 +91,8 @@ class ManagedHosts:
         the host since the backup. Raises AutotuneError with the hosts that could not be restored, after
         restoring all other hosts.
         """
-        hosts = [self._hosts[name] for name in self._list_locked_names()]
-        hosts = [host for host in hosts if host.is_backup_current]
+        locked_hosts = [self._hosts[name] for name in self._list_locked_names()]
+        hosts = [host for host in locked_hosts if host.is_backup_current]
         try:
             errors_by_host = (
                 restore_in_order(hosts).errors

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,6 +24,7 @@ from autotune.discovery.tiers import (
     list_untuned_listeners,
 )
 from autotune.errors import AutotuneError, UsageError
+from autotune.home_directory import expand_home
 from autotune.masking import mask_secrets
 from autotune.services.base import Endpoint, Value
 from autotune.services.registry import SHIPPED
@@ -75,8 +75,7 @@ def adopt_hosts(
     stripped_logins = [login.strip() for login in logins]
     if duplicates := [login for login in stripped_logins if stripped_logins.count(login) > 1]:
         raise UsageError(f"--from: {duplicates[0]} is given twice", hint="name each host once")
-    # `Path.expanduser` raises an error for an unknown account.
-    config = Path(os.path.expanduser(ssh_config)) if ssh_config else None  # noqa: PTH111
+    config = expand_home(str(ssh_config)) if ssh_config else None
     return write_target(_read_hosts(logins, config), target_file, config, request_path)
 
 

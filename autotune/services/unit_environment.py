@@ -206,8 +206,7 @@ def expand_command(file_tree: FileTree, unit: str) -> tuple[str, ...]:
     """Return the words of a unit's command with variables expanded, without wrappers such as `nice`;
     empty if the command was not read.
     """
-    exec_start = unit_files.find_exec_start(file_tree, unit)
-    arguments_text = " ".join(skip_wrappers(exec_start[1].arguments)) if exec_start else ""
+    arguments_text = " ".join(skip_wrappers(unit_files.list_arguments(file_tree, unit)))
     environment = read_environment(file_tree, unit)
     expanded_text = VARIABLE_PATTERN.sub(
         lambda name: environment.get_value(name[1]), arguments_text

@@ -142,6 +142,12 @@ def find_exec_start(file_tree: FileTree, unit: str) -> tuple[str, Directive] | N
     return None
 
 
+def list_arguments(file_tree: FileTree, unit: str) -> tuple[Word, ...]:
+    """Return the words of a unit's effective command as they are written; empty if it was not read."""
+    exec_start = find_exec_start(file_tree, unit)
+    return exec_start[1].arguments if exec_start else ()
+
+
 def list_unit_files(file_tree: FileTree, unit: str) -> tuple[str, ...]:
     """Return a unit's own file, and its drop-ins in the order in which systemd reads them."""
     unit_paths = [

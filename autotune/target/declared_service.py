@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
+from autotune.home_directory import expand_home
 from autotune.target.field_types import (
     FILE_PATTERN,
     MODE_PATTERN,
@@ -298,8 +299,7 @@ ServiceSpecs = Annotated[
 def find_user_files() -> dict[str, Path]:
     """Return the user's service declaration files, by service name."""
     # `Path.home` raises an error for an account without a home directory.
-    home_settings = os.path.expanduser("~/.config")  # noqa: PTH111
-    settings_directory = os.environ.get("XDG_CONFIG_HOME") or home_settings
+    settings_directory = os.environ.get("XDG_CONFIG_HOME") or expand_home("~/.config")
     return {
         path.stem: path
         for path in sorted((Path(settings_directory) / USER_SERVICES_DIRECTORY).glob("*.yaml"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import dataclass
 from decimal import Decimal
@@ -23,6 +22,7 @@ from pydantic.config import JsonDict
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
+from autotune.home_directory import expand_home
 from autotune.target import runtimes
 from autotune.target.declared_service import (
     Answers,
@@ -149,8 +149,7 @@ class Ssh(TargetModel):
 
     def locate_config(self, target_directory: Path) -> Path | None:
         """Return the path of the file for a target file in ``target_directory``."""
-        # `Path.expanduser` raises an error for an unknown account.
-        return target_directory / os.path.expanduser(self.config) if self.config else None  # noqa: PTH111
+        return target_directory / expand_home(self.config) if self.config else None
 
 
 class Tier(TargetModel):

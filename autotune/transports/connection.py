@@ -22,6 +22,7 @@ from paramiko.ssh_exception import (
 )
 
 from autotune.errors import AutotuneError
+from autotune.home_directory import expand_home
 from autotune.strict_parsing import is_uint
 from autotune.transports import host_keys
 from autotune.transports.base import HostKeyRejected, HostUnreachable, SshHost
@@ -128,7 +129,7 @@ def _build_connection(
 ) -> Connection:
     config = read_settings(host)
     options = config.base_ssh_config.lookup(host.address)
-    if host.identity_file and not Path(host.identity_file).expanduser().exists():
+    if host.identity_file and not expand_home(host.identity_file).exists():
         raise HostUnreachable(f"{host.name}: key file {host.identity_file} does not exist")
     allows_agent = options.get("identitiesonly", "no") != "yes"
     connection = Connection(
@@ -158,7 +159,7 @@ def _build_connection(
     connection.client.set_missing_host_key_policy(policy)
     connection.connect_kwargs["transport_factory"] = policy.create_transport
     # ~/.ssh/config may list keys that do not exist, unlike ``identity_file``, which was checked above.
-    keys = [Path(key).expanduser() for key in connection.connect_kwargs.get("key_filename", [])]
+    keys = [expand_home(key) for key in connection.connect_kwargs.get("key_filename", [])]
     connection.connect_kwargs["key_filename"] = [str(key) for key in keys if key.exists()]
     return connection
 
@@ -206,10 +207,10 @@ def find_known_hosts(host: SshHost, options: Mapping[str, Any]) -> tuple[Path, .
     ``options`` are the host's options from the SSH configuration.
     """
     if host.known_hosts is not None:
-        return (Path(host.known_hosts).expanduser(),)
+        return (expand_home(host.known_hosts),)
     user_files = str(options.get("userknownhostsfile", "")).split() or _USER_KNOWN_HOSTS
     global_files = str(options.get("globalknownhostsfile", "")).split() or _GLOBAL_KNOWN_HOSTS
-    return tuple(Path(name).expanduser() for name in (*user_files, *global_files) if name != "none")
+    return tuple(expand_home(name) for name in (*user_files, *global_files) if name != "none")
 
 
 class _HostKeyPolicy:

@@ -15,6 +15,7 @@ from fabric import Config
 from paramiko import SSHConfig
 from paramiko.ssh_exception import ConfigParseError
 
+from autotune.home_directory import expand_home
 from autotune.strict_parsing import split_lines
 from autotune.transports.base import HostUnreachable, SshHost
 
@@ -61,7 +62,7 @@ def _read_without_ssh(host: SshHost) -> Config:
     """Read the configuration with the SSH library. Raises HostUnreachable if ssh would interpret a
     directive differently.
     """
-    path = Path(host.config_file or "~/.ssh/config").expanduser()
+    path = expand_home(host.config_file or "~/.ssh/config")
     config_text = path.read_text(errors="replace") if path.is_file() else ""
     if _UNSUPPORTED_PATTERN.search(config_text):
         raise HostUnreachable(

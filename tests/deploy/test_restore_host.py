@@ -141,6 +141,16 @@ def deploy(host: ManagedHost, desired: HostState) -> None:
     host.apply(desired, plan)
 
 
+def deployed_and_unlocked(locked: Locked, place: Path, *, keeps: bool = False) -> ManagedHost:
+    """The host after a session that kept its deployment, or that was killed."""
+    host = locked("study")
+    deploy(host, tuned(place))
+    if keeps:
+        host.commit()
+    host.lock.unlock()
+    return host
+
+
 def overwritten(place: Path) -> dict[str, str]:
     """What was kept aside, by its name."""
     files = (place / "autotune" / "overwritten").rglob("*")
@@ -462,6 +472,15 @@ class KernelHost(Host):
         return self.place / Path(SYSCTL_FILE).name
 
 
+def deployed(transport: KernelHost, place: Path) -> ManagedHost:
+    """The locked host with a deployment that is not kept yet."""
+    store = BackupStore(place / "studies" / "study")
+    host = ManagedHost("here", transport, store, "study", SERVICE_MANAGER)
+    host.lock.lock()
+    deploy(host, tuned(place))
+    return host
+
+
 @pytest.mark.parametrize(
     "earlier", ["", "# of the team\nvm/swappiness = 10\nkernel.ostype = earlier\n"]
 )
@@ -471,10 +490,7 @@ def test_kernel_values_that_survive_a_reboot_are_in_a_file_until_the_restore(
     transport = KernelHost(tmp_path)
     if earlier:
         transport.sysctl_file.write_text(earlier)
-    store = BackupStore(tmp_path / "studies" / "study")
-    host = ManagedHost("here", transport, store, "study", SERVICE_MANAGER)
-    host.lock.lock()
-    deploy(host, tuned(tmp_path))
+    host = deployed(transport, tmp_path)
     backup = host.backup
     changed = replace(backup.state, sysctls={"kernel.ostype": "another value"})
     host.backup = replace(backup, state=changed)
@@ -498,10 +514,7 @@ def test_a_deployment_without_kernel_values_keeps_those_of_others(
 ) -> None:
     transport = KernelHost(tmp_path)
     transport.sysctl_file.write_text("vm.swappiness = 10\n")
-    store = BackupStore(tmp_path / "studies" / "study")
-    host = ManagedHost("here", transport, store, "study", SERVICE_MANAGER)
-    host.lock.lock()
-    deploy(host, tuned(tmp_path))
+    host = deployed(transport, tmp_path)
     host.persist_state(tuned(tmp_path))  # the kernel value is the original one
     assert transport.sysctl_file.read_text().splitlines()[-1] == "vm.swappiness = 10"
     restore_host(host)
@@ -522,10 +535,7 @@ def test_the_record_of_a_kept_host_without_changes_is_removed_by_the_restore(
 def test_a_later_study_of_the_same_name_leaves_the_record_of_what_was_kept(
     locked: Locked, here: Host, tmp_path: Path
 ) -> None:
-    kept = locked("study")
-    deploy(kept, tuned(tmp_path))
-    kept.commit()
-    kept.lock.unlock()
+    deployed_and_unlocked(locked, tmp_path, keeps=True)
     shutil.rmtree(tmp_path / "studies")  # or the next study is started in another directory
     later = locked("study")
     deploy(later, tuned(tmp_path, b"tuned again\n"))
@@ -540,10 +550,7 @@ def test_a_later_study_of_the_same_name_leaves_the_record_of_what_was_kept(
 def test_a_session_of_a_study_does_not_revert_what_the_study_kept(
     locked: Locked, here: Host, tmp_path: Path
 ) -> None:
-    kept = locked("study")
-    deploy(kept, tuned(tmp_path))
-    kept.commit()
-    kept.lock.unlock()
+    kept = deployed_and_unlocked(locked, tmp_path, keeps=True)
     here.name = "here"
     hosts = ManagedHosts([here], tmp_path / "studies" / "study", print, SERVICE_MANAGER)
     with pytest.raises(AutotuneError, match="still has the configuration that study study kept"):
@@ -583,9 +590,7 @@ def restored(here: Host, place: Path, study: str = "study") -> list[str]:
 def test_a_copy_that_is_out_of_date_reverts_no_later_work(
     locked: Locked, here: Host, tmp_path: Path, resumed: bool
 ) -> None:
-    killed = locked("study")
-    deploy(killed, tuned(tmp_path))
-    killed.lock.unlock()
+    killed = deployed_and_unlocked(locked, tmp_path)
     other = of_another_machine(here, tmp_path)
     assert restore_orphaned(other)
     other.lock.unlock()
@@ -656,9 +661,7 @@ def test_a_copy_from_before_the_first_change_reverts_nothing_that_others_kept(
 def test_a_copy_that_was_not_compared_with_its_host_is_not_restored(
     locked: Locked, here: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    killed = locked("study")
-    deploy(killed, tuned(tmp_path))
-    killed.lock.unlock()
+    killed = deployed_and_unlocked(locked, tmp_path)
     other = of_another_machine(here, tmp_path)
     restore_orphaned(other)
     other.lock.unlock()
@@ -704,9 +707,7 @@ def test_a_load_host_that_is_locked_by_others_changes_no_other_load_host(
 def test_a_copy_of_a_host_that_is_as_it_was_goes_without_a_word(
     locked: Locked, here: Host, tmp_path: Path
 ) -> None:
-    killed = locked("study")
-    deploy(killed, tuned(tmp_path))
-    killed.lock.unlock()
+    deployed_and_unlocked(locked, tmp_path)
     other = of_another_machine(here, tmp_path)
     restore_orphaned(other)
     other.lock.unlock()
@@ -739,9 +740,7 @@ def test_without_the_hosts_record_what_is_still_as_autotune_wrote_it_is_restored
 def test_what_another_study_has_changed_since_is_restored_by_that_one(
     locked: Locked, here: Host, tmp_path: Path
 ) -> None:
-    killed = locked("study")
-    deploy(killed, tuned(tmp_path))
-    killed.lock.unlock()
+    deployed_and_unlocked(locked, tmp_path)
     other = of_another_machine(here, tmp_path)
     restore_orphaned(other)
     (tmp_path / "conf").write_text("later work\n")
@@ -778,9 +777,7 @@ def test_the_copy_of_a_killed_study_goes_with_its_restore(locked: Locked, tmp_pa
 
 
 def test_a_lock_reports_what_it_restores(locked: Locked, here: Host, tmp_path: Path) -> None:
-    killed = locked("study")
-    deploy(killed, tuned(tmp_path))
-    killed.lock.unlock()
+    deployed_and_unlocked(locked, tmp_path)
     here.name, notes = "here", list[str]()
     hosts = ManagedHosts([here], tmp_path / "studies" / "next", notes.append, SERVICE_MANAGER)
     hosts.lock()

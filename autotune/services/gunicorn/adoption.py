@@ -151,13 +151,10 @@ def _list_candidates(host: RunningHost) -> Iterator[ServerCandidate | str]:
             yield f"{unit}: not tuned, because its command contains `{variable_names[0]}`"
         elif config.find_all("gunicorn"):
             yield _locate_port(host, unit, config, listen_address)
-        elif command_line.starts_shell(_list_command_words(config), _PROGRAM_PATTERN):
+        elif command_line.starts_shell(
+            unit_files.list_arguments(host.tree, unit), _PROGRAM_PATTERN
+        ):
             yield f"{unit}: {command_line.SHELL_REASON}"
-
-
-def _list_command_words(config: Config) -> tuple[Word, ...]:
-    command_directives = config.find_all(command_line.EXEC_START)
-    return command_directives[-1].directive.arguments if command_directives else ()
 
 
 def _locate_port(

@@ -9,7 +9,6 @@ from posixpath import basename, join
 from autotune.services import app_server, command_line, unit_environment, unit_files
 from autotune.services.adoption import RunningHost, RunningService
 from autotune.services.app_server import ParameterLocation, ServerCandidate
-from autotune.services.config_files import Word
 from autotune.services.directives import AdoptionResult, ValueCheck
 from autotune.services.nodejs.service import (
     FLAGS_VARIABLE,
@@ -45,7 +44,9 @@ def _list_candidates(host: RunningHost) -> Iterator[ServerCandidate | str]:
         unit: environment for unit in units if (environment := _find_node_environment(host, unit))
     }
     for unit in units:
-        if command_line.starts_shell(_list_arguments(host, unit), _SHELL_WORD_PATTERN):
+        if command_line.starts_shell(
+            unit_files.list_arguments(host.tree, unit), _SHELL_WORD_PATTERN
+        ):
             yield f"{unit}: {command_line.SHELL_REASON}"
     node_ports = {
         listener.port for listener in host.listeners if listener.program in Nodejs.programs["node"]
@@ -74,7 +75,7 @@ def _find_node_environment(host: RunningHost, unit: str) -> UnitEnvironment | No
     """Return the environment of a unit that starts Node.js or one of its package managers, directly or
     through programs such as `nice`.
     """
-    words = command_line.skip_wrappers(_list_arguments(host, unit))
+    words = command_line.skip_wrappers(unit_files.list_arguments(host.tree, unit))
     is_node = any(_PROGRAM_PATTERN.fullmatch(basename(word.lstrip("-@:+!"))) for word in words[:1])
     return unit_environment.read_environment(host.tree, unit) if is_node else None
 
@@ -90,14 +91,8 @@ def _list_package_programs(
 
 
 def _list_command_words(host: RunningHost, unit: str) -> list[str]:
-    words = map(command_line.unquote_word, _list_arguments(host, unit))
+    words = map(command_line.unquote_word, unit_files.list_arguments(host.tree, unit))
     return [word.text.lstrip("-@:+!") for word in words]
-
-
-def _list_arguments(host: RunningHost, unit: str) -> tuple[Word, ...]:
-    """Return the words of a unit's command as they are written."""
-    exec_start = unit_files.find_exec_start(host.tree, unit)
-    return exec_start[1].arguments if exec_start else ()
 
 
 def tune_parameters(service: RunningService, accepts_value: ValueCheck) -> AdoptionResult:

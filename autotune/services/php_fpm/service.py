@@ -35,7 +35,7 @@ from autotune.strict_parsing import is_uint, split_lines
 DOCS = "php.net, FPM configuration"
 VERSIONS = ("8.5", "8.4", "8.3", "8.2", "8.1", "8.0", "7.4")
 # The version in the names of Debian's units and files.
-_VERSION_PATTERN = re.compile(r"php/?([0-9]+\.[0-9]+)[-/]fpm")
+_VERSION_PATTERN = re.compile(r"php/?([0-9]+\.[0-9]+)[-/](?:fpm|apache2)")
 on_reload = partial(base.on_reload, source=DOCS)
 on_restart = partial(base.on_restart, source=DOCS)
 IF_DYNAMIC = (("pm", ("dynamic",)),)
@@ -180,12 +180,12 @@ class PhpFpm(Service):
 SERVICES = (PhpFpm(),)
 
 
-def find_program(placement: Placement) -> str:
+def find_program(placement: Placement, program: str = "php-fpm") -> str:
     """Return the path of the program to which the host's own files belong, or else of the newest one."""
-    newest_program, adopted = placement.programs["php-fpm"], placement.adopted
+    newest_program, adopted = placement.programs[program], placement.adopted
     names = (adopted.unit, *(file.path for file in adopted.files)) if adopted else ()
     match = next(filter(None, map(_VERSION_PATTERN.search, names)), None)
-    return join(dirname(newest_program), f"php-fpm{match[1]}") if match else newest_program
+    return join(dirname(newest_program), f"{program}{match[1]}") if match else newest_program
 
 
 def _find_version(placement: Placement) -> str:

@@ -190,12 +190,7 @@ class PhpIni(Service):
         )
 
     def _find_program(self, placement: Placement) -> str:
-        if "php-fpm" in placement.programs:
-            return find_program(placement)
-        # Apache's module may belong to an older version than the newest command-line program.
-        paths = [file.path for file in placement.adopted.files] if placement.adopted else []
-        match = re.match(r"/etc/php/([0-9.]+)/apache2/", "".join(paths[:1]))
-        return f"/usr/bin/php{match[1]}" if match else placement.programs["php"]
+        return find_program(placement, "php-fpm" if "php-fpm" in placement.programs else "php")
 
     def _find_directory(self, placement: Placement) -> str:
         version = self._find_program(placement).rpartition("php")[2].rpartition("-fpm")[2]

@@ -111,11 +111,7 @@ def _list_candidates(host: RunningHost) -> Iterator[ServerCandidate | str]:
     for unit in unit_files.find_units_mentioning(host.tree, "puma"):
         unit_command = command_line.read_unit_command(host.tree, unit, _parse_options)
         if not unit_command.find_all("puma"):
-            arguments = tuple(
-                word
-                for line in unit_command.find_all(command_line.EXEC_START)[-1:]
-                for word in line.directive.arguments
-            )
+            arguments = unit_files.list_arguments(host.tree, unit)
             if command_line.starts_shell(arguments, _PROGRAM_PATTERN):
                 yield f"{unit}: {command_line.SHELL_REASON}"
             continue

@@ -153,8 +153,7 @@ def _read_host_config(file_tree: FileTree, path: str, directory: str) -> Config:
 
 def _list_command_words(file_tree: FileTree, unit: str) -> list[str]:
     """Return the words in a unit's command. `--option=value` is split into two words."""
-    exec_start = unit_files.find_exec_start(file_tree, unit)
-    words = (word.text.strip("\"'") for word in exec_start[1].arguments) if exec_start else ()
+    words = (word.text.strip("\"'") for word in unit_files.list_arguments(file_tree, unit))
     return " ".join(words).replace("=", " ").split()
 
 
