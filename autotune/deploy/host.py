@@ -461,9 +461,11 @@ class ManagedHost:
     def persist_state(self, desired: HostState) -> None:
         """Make the deployment survive a reboot: see `RuntimeHost.persist_state`."""
         applied_backup = self.read_backup_copy(APPLIED_BACKUP_FILE)
+        (result,) = run_required(self.transport, [Command(("contents", SYSCTL_FILE))])
+        current_sysctls = _decode_contents((SYSCTL_FILE,), result.stdout)[SYSCTL_FILE]
         persistent_state = (
             applied_backup.merge_later(self.backup) if applied_backup else self.backup
-        ).build_persistent_state(desired, self._read_contents(SYSCTL_FILE) or b"")
+        ).build_persistent_state(desired, current_sysctls)
         self.back_up(persistent_state)
         plan = plan_host(persistent_state, self.observe(persistent_state), {})
         self.stage(persistent_state, plan)
@@ -491,16 +493,11 @@ class ManagedHost:
 
     def read_backup_copy(self, path: str) -> HostBackup | None:
         """Return the host's own copy of a backup, or ``None`` if it does not exist."""
-        content = self._read_contents(path)
-        return None if content is None else decode_backup(content, f"{self.name}:{path}")
-
-    def _read_contents(self, path: str) -> bytes | None:
-        """Return the content of a regular file, or ``None`` if the file does not exist."""
         commands = [Command(("test", "-e", path)), Command(("contents", path))]
         test_result, content_result = run_required(self.transport, commands)
         with wrap_parse_errors(path, "(not shown)"):
             content = base64.b64decode(content_result.stdout, validate=True)
-        return content if test_result.ok else None
+        return decode_backup(content, f"{self.name}:{path}") if test_result.ok else None
 
     def select_restorable(
         self, original: HostState, observed: ObservedHost

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from itertools import product
 from pathlib import Path
 
+import psutil
 import pytest
 
 from autotune.deploy.deploy_result import DeployFailed
@@ -48,13 +50,13 @@ def test_both_roles_answer_and_take_the_least_action(opened: Opened) -> None:
         again = fleet(bench).deploy(settings(bench))
         assert set(again.actions.values()) == {Action.NONE}
 
-        changed = {"lb__apache__ThreadsPerChild": 10, "web__apache__MaxRequestWorkers": 40}
+        changed = {"lb__apache__ThreadsPerChild": 10, "web__apache__KeepAliveTimeout": 3}
         reloaded = fleet(bench).deploy(settings(bench, **changed))
         acted = {n: a for n, a in reloaded.actions.items() if a is not Action.NONE}
         assert acted == {LB: Action.RELOAD, WEB: Action.RELOAD}
         assert reloaded.effective["lb.apache.ThreadsPerChild"] == 10
         assert reloaded.effective["lb.apache.MaxRequestWorkers"] == 60
-        assert reloaded.effective["web.apache.MaxRequestWorkers"] == 40
+        assert reloaded.effective["web.apache.KeepAliveTimeout"] == 3
         assert reloaded.mismatches == ()
         assert masters(bench) == begun
         assert answer(bench) == RIGHT
@@ -67,6 +69,22 @@ def test_both_roles_answer_and_take_the_least_action(opened: Opened) -> None:
         assert masters(bench)["lb"] != begun["lb"]
         assert masters(bench)["web"] == begun["web"]
         assert answer(bench) == RIGHT
+
+
+def test_as_many_processes_serve_as_the_settings_allow(opened: Opened) -> None:
+    """After a reload with fewer processes, Apache would start no more, whatever it is asked for."""
+    with opened(*APACHES) as bench:
+        for limit in (12, 2, 6):
+            spare = dict.fromkeys(("StartServers", "MinSpareServers"), limit)
+            values = {"MaxRequestWorkers": limit, **spare}
+            deployed = fleet(bench).deploy(
+                settings(bench, **{f"web__apache__{name}": v for name, v in values.items()})
+            )
+            assert deployed.actions[WEB] is Action.RESTART
+            assert deployed.effective["web.apache.MaxRequestWorkers"] == limit
+            master = psutil.Process(masters(bench)["web"])
+            while len(master.children()) != limit:
+                time.sleep(0.1)
 
 
 def test_in_front_of_php_fpm_each_is_reloaded_by_itself(opened: Opened) -> None:

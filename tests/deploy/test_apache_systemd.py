@@ -45,7 +45,7 @@ def test_all_four_deployments_answer_and_hosts_are_put_back(ground: Ground) -> N
 def test_it_is_reloaded_restarted_read_back_and_starved(ground: Ground) -> None:
     with ground.opened(*CHOICES, *SLOW) as fleet:
         pid = ground.sh("fllb", "systemctl show -P MainPID apache2")
-        changed = {"lb__apache__ThreadsPerChild": 10, "web__apache__MaxRequestWorkers": 30,
+        changed = {"lb__apache__ThreadsPerChild": 10, "web__apache__KeepAliveTimeout": 3,
                    "web__php_ini__opcache_memory_consumption": 48}  # fmt: skip
         reloaded = fleet.deploy(settings(fleet, **changed))
         assert acted(reloaded.actions) == {
@@ -55,7 +55,7 @@ def test_it_is_reloaded_restarted_read_back_and_starved(ground: Ground) -> None:
         # Mapped by Apache itself, anew: its own word for it.
         assert reloaded.effective["web.php_ini.opcache_memory_consumption"] == 48
         assert reloaded.effective["lb.apache.MaxRequestWorkers"] == 60
-        assert reloaded.effective["web.apache.MaxRequestWorkers"] == 30
+        assert reloaded.effective["web.apache.KeepAliveTimeout"] == 3
         assert ground.sh("fllb", "systemctl show -P MainPID apache2") == pid
 
         restarted = fleet.deploy(settings(fleet, **changed, lb__apache__ServerLimit=9))

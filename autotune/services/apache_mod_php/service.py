@@ -12,7 +12,9 @@ PARAMETERS = (
     *COMMON_PARAMETERS,
     *with_guidance(
         (
-            build_mpm_option(
+            # A reload that lowers the limit loses the slots above it ("long lost child came home"). After
+            # later reloads, no process starts in these slots, even if the limit is raised again.
+            on_restart(
                 "MaxRequestWorkers",
                 "Maximum number of processes, and thus of concurrent requests.",
                 low=2,
@@ -21,10 +23,11 @@ PARAMETERS = (
                 stock=150,
                 recommended=256,
                 published={Role.WEB: 500},
+                source=MPM_DOCS,
             ),
             on_restart(
                 "ServerLimit",
-                "Upper limit for raising MaxRequestWorkers without a restart.",
+                "Upper limit of MaxRequestWorkers.",
                 low=1,
                 high=20_000,
                 stock=256,
