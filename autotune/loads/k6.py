@@ -34,7 +34,7 @@ from autotune.loads.base import (
     sort_counts,
 )
 from autotune.loads.workload import check_pauses, sum_pauses
-from autotune.services.base import Argv
+from autotune.services.base import Argv, Endpoint
 from autotune.strict_parsing import is_ip_address, parse_json, split_lines
 from autotune.target.requests_file import SessionStep, WeightedVisit
 from autotune.transports.request import DEFAULT_PORTS, Request
@@ -288,7 +288,7 @@ def describe_requests(request: Request, visits: tuple[WeightedVisit, ...]) -> di
 def list_authorities(request: Request) -> list[str]:
     """Return the host names of the site in URLs, with and without a port."""
     host_names = [name for name in (request.host, request.endpoint.host) if name]
-    names_with_port = [f"{name}:{request.endpoint.port}" for name in host_names]
+    names_with_port = [str(Endpoint(name, request.endpoint.port)) for name in host_names]
     is_default_port = request.endpoint.port == DEFAULT_PORTS[request.scheme]
     return [
         name.lower()

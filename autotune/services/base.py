@@ -173,13 +173,13 @@ def conditions_hold(conditions: Conditions, settings: Settings) -> bool:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """The address of a listening server."""
+    """The address of a listening server. As text, an IPv6 address is in brackets, as in URLs."""
 
     host: str
     port: int
 
     def __str__(self) -> str:
-        return f"{self.host}:{self.port}"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 @dataclass(frozen=True)

@@ -66,8 +66,8 @@ class Request:
     @property
     def url(self) -> str:
         """Return the URL with the site's name, as a browser shows it."""
-        name = self.host or self.endpoint.host
-        return f"{self.scheme}://{name}:{self.endpoint.port}{self.path}"
+        site = Endpoint(self.host or self.endpoint.host, self.endpoint.port)
+        return f"{self.scheme}://{site}{self.path}"
 
     @property
     def url_by_address(self) -> str:

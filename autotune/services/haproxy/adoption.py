@@ -39,7 +39,6 @@ _VARIABLE_PATTERN = re.compile(r"\$(?:\{(?P<braced>\w+)(?:-(?P<default>[^}]*))?\
 _REDIRECT_TESTS = ("ssl_fc", "acme-challenge")
 _DATAGRAM_PATTERN = re.compile(r"(?:quic|udp)[46]?@")  # addresses without TCP
 _PORT_RANGE_PATTERN = re.compile(r"(:[0-9]+)-[0-9]+$")
-PROXY_SECTIONS = ("defaults", "frontend", "backend", "listen")
 _SERVER_NAMES = ("server", "server-template")
 _SERVER_OPTIONS = ("maxconn", "pool-max-conn", "pool-purge-delay")
 # Starts of lines that make a parameter ineffective, each with its effect on the parameter. Only old
@@ -172,8 +171,10 @@ def _list_http_addresses(
         for address in line.words[0].strip("\"'").split(","):
             if not _DATAGRAM_PATTERN.match(address):
                 # The first port of a range represents the range.
-                expanded_address = _expand_variables(address, variables)
-                yield _PORT_RANGE_PATTERN.sub(r"\1", expanded_address), "ssl" in line.words
+                yield (
+                    _PORT_RANGE_PATTERN.sub(r"\1", _expand_variables(address, variables)),
+                    "ssl" in line.words,
+                )
 
 
 def _expand_variables(text: str, variables: Mapping[str, str]) -> str:
@@ -235,8 +236,7 @@ def _map_modes(config: Config) -> dict[tuple[tuple[str, ...], ...], str]:
     mode_by_defaults: dict[str, str] = {}  # mode of each `defaults` section
     latest_defaults = ""
     for line in config.directives:
-        if line.name in PROXY_SECTIONS and not line.directive.blocks:
-            header_words = (line.name, *line.words)
+        if line.name in syntax.PROXY_SECTIONS and not line.directive.blocks:
             parent_defaults = (
                 line.words[line.words.index("from") + 1] if "from" in line.words[:-1] else ""
             )
@@ -245,7 +245,7 @@ def _map_modes(config: Config) -> dict[tuple[tuple[str, ...], ...], str]:
                 if parent_defaults or line.name == "defaults"
                 else mode_by_defaults.get(latest_defaults, "tcp")
             )
-            mode_by_section[(header_words,)] = mode
+            mode_by_section[((line.name, *line.words),)] = mode
             if line.name == "defaults":
                 latest_defaults = line.words[0] if line.words else ""
                 mode_by_defaults[latest_defaults] = mode
@@ -279,7 +279,7 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
         ("defaults", "http_server_close", "option http-server-close", FLAG, False),
         *_list_timeouts(config),
     ):
-        blocks = ("global",) if section_name == "global" else PROXY_SECTIONS
+        blocks = ("global",) if section_name == "global" else syntax.PROXY_SECTIONS
         written_name = directive.replace("server ", "default-server ")
         insertion = DirectiveInsertion(
             0 if default is None else default,
@@ -340,7 +340,7 @@ def _explain_lower_limit(service: RunningService) -> str:
         (
             f"`maxconn {limit}` in `{block}` limits it: remove that line to tune it"
             for block, limit in limits
-            if block in PROXY_SECTIONS
+            if block in syntax.PROXY_SECTIONS
             and any(name == "global" and limit < global_limit for name, global_limit in limits)
         ),
         f"the command of {UNIT_NAME} sets `-n`"

@@ -7,9 +7,12 @@ from itertools import pairwise
 
 from autotune.services.config_files import Directive, Word, build_syntax_error
 
+PROXY_SECTIONS = ("defaults", "frontend", "backend", "listen")
+# Other sections may contain servers, addresses and timeouts that do not concern the site's requests.
+TUNED_SECTIONS = ("global", *PROXY_SECTIONS)
 SECTION_NAMES = frozenset(
-    ("global", "defaults", "frontend", "backend", "listen", "userlist", "peers", "resolvers",
-     "mailers", "cache", "program", "ring", "http-errors", "fcgi-app", "log-forward")
+    (*TUNED_SECTIONS, "userlist", "peers", "resolvers", "mailers", "cache", "program", "ring",
+     "http-errors", "fcgi-app", "log-forward", "log-profile", "crt-store", "traces", "acme")
 )  # fmt: skip
 _TWO_WORD_DIRECTIVES = ("timeout", "option", "stats")  # directives whose names consist of two words
 # Options in these directives count as separate directives. For example, the directive `server maxconn`
@@ -28,8 +31,8 @@ _TOKEN_PATTERN = re.compile(
 
 
 def parse_directives(file_text: str) -> tuple[Directive, ...]:
-    """Return every directive, with each section before the directives inside it. Raises
-    ConfigSyntaxError.
+    """Return the headers of all sections and the directives of ``TUNED_SECTIONS``, in the order of the
+    file. Raises ConfigSyntaxError.
     """
     directives: list[Directive] = []
     enclosing_section: tuple[tuple[str, ...], ...] = ()
@@ -49,11 +52,12 @@ def parse_directives(file_text: str) -> tuple[Directive, ...]:
                 enclosing_section = ()
             elif name.text in _TWO_WORD_DIRECTIVES and rest:
                 name, rest = Word(f"{name.text} {rest[0].text}", name.start), rest[1:]
-            directives.append(Directive(name, tuple(rest), enclosing_section))
-            option_owner = _OPTION_OWNERS.get(name.text)
-            for option, value_word in pairwise(rest) if option_owner else ():
-                full_name = Word(f"{option_owner} {option.text}", option.start)
-                directives.append(Directive(full_name, (value_word,), enclosing_section))
+            if not enclosing_section or enclosing_section[0][0] in TUNED_SECTIONS:
+                directives.append(Directive(name, tuple(rest), enclosing_section))
+                option_owner = _OPTION_OWNERS.get(name.text)
+                for option, value_word in pairwise(rest) if option_owner else ():
+                    full_name = Word(f"{option_owner} {option.text}", option.start)
+                    directives.append(Directive(full_name, (value_word,), enclosing_section))
             if name.text in SECTION_NAMES:
                 enclosing_section = (tuple(word.text for word in line_words),)
             line_words = []
