@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from autotune.deploy.desired_state import render_files
-from autotune.services.base import Endpoint, Placement, Role
+from autotune.services.base import Action, Endpoint, Placement, Role
 from autotune.services.limits import service as limits
 from autotune.services.limits.service import Limits
 from autotune.services.registry import SHIPPED
@@ -39,6 +39,15 @@ def test_the_kernel_gets_what_the_study_sets_and_nothing_else() -> None:
         "net.core.somaxconn": "8192",
         "net.ipv4.ip_local_port_range": "1024 65535",
     }
+
+
+def test_what_a_listening_socket_gets_needs_a_restart() -> None:
+    """Connections inherit the buffers that their listening socket got when it was created."""
+    restarting = {p.name for p in sysctl.PARAMETERS if p.action is Action.RESTART}
+    assert restarting == {
+        "net.core.somaxconn", "net.ipv4.tcp_max_syn_backlog", "net.ipv4.tcp_fastopen",
+        "net.core.rmem_max", "net.core.wmem_max", "net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem",
+    }  # fmt: skip
 
 
 def test_the_kernels_values_are_read_back() -> None:

@@ -30,26 +30,27 @@ VM_DOCS = "kernel.org, admin-guide/sysctl/vm"
 build_ip_setting = partial(at_once, source=IP_DOCS)
 
 # ``stock`` is the kernel's default; the baseline of a study is the host's value. Most changes take
-# effect immediately, and only settings of listening sockets need a restart. Buffer sizes and global
-# limits are searched only on demand.
+# effect immediately, and only settings of listening sockets need a restart. These include sizes of
+# buffers: a listening socket gets its sizes at the start of a program, and connections inherit them.
+# Buffer sizes and global limits are searched only on demand.
 PARAMETERS = with_guidance((
     on_restart("net.core.somaxconn",
         "Upper limit for the accept queue of each listening socket, in connections.",
         low=128, high=65535, log=True, stock=4096, recommended=65535, source=NET_DOCS),
     at_once("net.core.netdev_max_backlog", "Maximum number of received packets that wait for a CPU.",
         low=250, high=100_000, log=True, stock=1000, recommended=5000, source=NET_DOCS),
-    at_once("net.core.rmem_max", "Maximum size of a receive buffer that a program may set.",
+    on_restart("net.core.rmem_max", "Maximum size of a receive buffer that a program may set.",
         low=65_536, high=67_108_864, log=True, stock=212_992, unit="B", on_demand=True, source=NET_DOCS),
-    at_once("net.core.wmem_max", "Maximum size of a send buffer that a program may set.",
+    on_restart("net.core.wmem_max", "Maximum size of a send buffer that a program may set.",
         low=65_536, high=67_108_864, log=True, stock=212_992, unit="B", on_demand=True, source=NET_DOCS),
-    build_ip_setting("net.ipv4.tcp_rmem",
+    on_restart("net.ipv4.tcp_rmem",
         "Receive buffer of a connection in bytes: minimum, initial, maximum.",
         choices=("4096 131072 6291456", "4096 16384 4194304", "4096 262144 16777216"),
-        stock="4096 131072 6291456", on_demand=True),
-    build_ip_setting("net.ipv4.tcp_wmem",
+        stock="4096 131072 6291456", on_demand=True, source=IP_DOCS),
+    on_restart("net.ipv4.tcp_wmem",
         "Send buffer of a connection in bytes: minimum, initial, maximum.",
         choices=("4096 16384 4194304", "4096 65536 4194304", "4096 65536 16777216"),
-        stock="4096 16384 4194304", on_demand=True),
+        stock="4096 16384 4194304", on_demand=True, source=IP_DOCS),
     on_restart("net.ipv4.tcp_max_syn_backlog",
         "Maximum number of half-open connections per listening socket.",
         low=128, high=65535, log=True, stock=1024, recommended=8192, source=IP_DOCS),
