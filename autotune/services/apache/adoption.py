@@ -89,14 +89,14 @@ def _explain_override(config: Config, name: str) -> str:
 
 
 def _explain_threads(config: Config) -> str:
-    """Return a reason if Apache lowers the number of threads to its limit, or else an empty string."""
+    """Return a reason if ThreadLimit restricts the number of threads, or else an empty string."""
     thread_limit = config.find_last_number("ThreadLimit", DEFAULT_THREAD_LIMIT)
     thread_count = config.find_last_number("ThreadsPerChild", 0)
-    return (
-        f"Apache lowers `ThreadsPerChild {thread_count}` to ThreadLimit {thread_limit}"
-        if thread_count > thread_limit
-        else ""
-    )
+    if thread_count > thread_limit:
+        return f"Apache lowers `ThreadsPerChild {thread_count}` to ThreadLimit {thread_limit}"
+    # A higher ThreadLimit takes effect at a restart, but ThreadsPerChild changes by reloads.
+    is_low = thread_limit < DEFAULT_THREAD_LIMIT
+    return f"`ThreadLimit {thread_limit}` limits it: remove that line to tune it" if is_low else ""
 
 
 # This template is added if no file sets the number of workers, as in most distributions. Apache's

@@ -22,6 +22,10 @@ REFERENCE = ServiceReference(
             "Apache adds workers only in whole processes.",
         ),
         UntunedReason(
+            "`ThreadsPerChild` and `ServerLimit`, if a file sets `ThreadLimit` below 64",
+            "A reload cannot raise `ThreadLimit`.",
+        ),
+        UntunedReason(
             "A directive in a section whose module is not loaded",
             "The directive has no effect without its module.",
         ),
