@@ -64,6 +64,7 @@ _ARGUMENTS_VARIABLE = (
 )
 _DEFINE_PATTERN = re.compile(r"(?<!\S)-D\s*(\w+)")
 _DIRECTIVE_OPTION_PATTERN = re.compile(r"(?<!\S)-[cC]")
+_PHP_MODULE_PATTERN = re.compile("php7?")  # only before PHP 8, the name contains the version
 # Directive names from earlier releases, which Apache still accepts.
 _OLD_NAMES = {"maxclients": "MaxRequestWorkers", "maxrequestsperchild": "MaxConnectionsPerChild"}
 # Directives with which a virtual host serves an application.
@@ -188,7 +189,8 @@ def find_mpm(config: Config) -> str:
 
 def _runs_php(config: Config) -> bool:
     """True if Apache itself runs PHP, which occupies one process per request."""
-    return find_mpm(config) == "prefork" and "php" in _list_modules(config)
+    runs_module = any(map(_PHP_MODULE_PATTERN.fullmatch, _list_modules(config)))
+    return find_mpm(config) == "prefork" and runs_module
 
 
 # -- connected servers --------------------------------------------------------------------------
