@@ -136,6 +136,16 @@ CAPITAL_ON_OFF = Notation(ON_OFF.parse, lambda name: f'("On" if {name} else "Off
 YES_NO = build_switch_notation("yes", "no")
 
 
+def parse_seconds(text: str) -> int | None:
+    """Return the seconds in a duration that may consist of several units, such as `1m30s`, or ``None``
+    for other text.
+    """
+    amounts = [SECONDS.parse(amount) for amount in re.findall(r"[0-9]+[a-z]*", text)]
+    seconds = [amount for amount in amounts if isinstance(amount, int)]
+    is_duration = re.fullmatch(r"([0-9]{1,9}[a-z]+){0,4}[0-9]{1,9}[a-z]*", text)
+    return sum(seconds) if is_duration and len(seconds) == len(amounts) else None
+
+
 def select_notation(
     parameter: Parameter, switch_notation: Notation, **unit_notations: Notation
 ) -> Notation:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
+
 import pytest
 
 from autotune.services.haproxy import servers as haproxy
@@ -56,12 +59,22 @@ def test_varnish_reports_sick_backends() -> None:
         ("-", "15:14:30", ()),
         ("60", "15:14:30", ("app",)),
         ("60", "15:13:30", ()),
+        ("30s 2m", "15:13:30", ("app",)),
+        ("30s 1m30s", "15:13:29", ()),
     ],
 )
 def test_nginx_has_no_server_until_fail_timeout(timeout: str, time: str, dead: object) -> None:
     line = NGINX_LINE.format(time=time, name="app")
     text = "\n".join(["2026/11/26 15:15:00", timeout, line, line])
     assert nginx.parse_dead_upstreams(text) == dead
+
+
+def test_nginx_prints_every_fail_timeout_with_its_unit(tmp_path: Path) -> None:
+    config = tmp_path / "nginx.conf"
+    config.write_text("upstream app { server a fail_timeout=2m; server b fail_timeout=30s; }\n")
+    check = nginx.build_server_check(("cat", str(config)))  # the option -T of cat shows tabs
+    printed = subprocess.run(check.argv, check=True, capture_output=True, text=True).stdout
+    assert printed.splitlines()[1] == "2m 30s"
 
 
 def test_nginx_without_such_lines_has_all_servers() -> None:
@@ -99,6 +112,9 @@ def test_haproxy_needs_its_checks_to_use_a_server_again(config: str, seconds: fl
     ("config", "seconds"),
     [
         ("upstream app { server a; server b fail_timeout=30s; }", 30.0),
+        ("upstream app { server a fail_timeout=2m; server b fail_timeout=30s; }", 120.0),
+        ("upstream app { server a fail_timeout=1m30s; }", 90.0),
+        ("upstream app { server a fail_timeout=1d; }", 600.0),
         ("upstream app { server a; server b; }", 10.0),
         ("server { listen 80; }", 0.0),
     ],

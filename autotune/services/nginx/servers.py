@@ -7,23 +7,24 @@ is usable for a request, nginx writes a line to the error log.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
 from autotune.services.base import Argv, ServerCheck
-from autotune.strict_parsing import is_uint, split_lines
+from autotune.services.directives import parse_seconds
+from autotune.strict_parsing import split_lines
 
 # The default of `fail_timeout` (nginx.org, ngx_http_upstream_module, server).
 DEFAULT_FAIL_TIMEOUT_SECONDS = 10
 MAX_FAIL_TIMEOUT_SECONDS = 600
-# Prints the host's time, the longest fail_timeout, and the last log lines about requests without a
+# Prints the host's time, the values of fail_timeout, and the last log lines about requests without a
 # usable upstream server.
 _CHECK_SCRIPT = r"""
 date '+%Y/%m/%d %H:%M:%S'
 config=$("$@" -T 2>/dev/null)
-timeout=$(printf '%s\n' "$config" |
-    sed -n 's/.*fail_timeout=\([0-9]\{1,6\}\).*/\1/p' | sort -n | tail -n 1)
-echo "${timeout:--}"
+timeouts=$(printf '%s\n' "$config" | grep -o 'fail_timeout=[0-9][0-9a-z]*' | cut -d = -f 2 |
+    sort -u | head -n 100 | paste -sd ' ' -)
+echo "${timeouts:--}"
 {
     echo /var/log/nginx/error.log
     printf '%s\n' "$config" | sed -n 's/^[[:space:]]*error_log[[:space:]]\{1,\}\(\/[^ ;]*\).*/\1/p'
@@ -32,6 +33,7 @@ echo "${timeout:--}"
     done
 :
 """
+_TIMEOUT_PATTERN = re.compile(r"fail_timeout=([0-9][0-9a-z]{0,30})")
 _TIME_FORMAT = "%Y/%m/%d %H:%M:%S"
 _LINE_PATTERN = re.compile(
     r"^([0-9/]{10} [0-9:]{8}) \[error\].{0,4000}? no live upstreams .{0,4000}, upstream: \"[a-z]+://([^/\"]{1,200})"
@@ -51,12 +53,9 @@ def parse_dead_upstreams(output: str) -> tuple[str, ...]:
 
     Raises ValueError if the output lacks the host's time.
     """
-    current_time_text, timeout_text, *log_lines = [*split_lines(output), "", ""]
+    current_time_text, timeouts_text, *log_lines = [*split_lines(output), "", ""]
     current_time = _parse_time(current_time_text)
-    timeout_seconds = int(timeout_text) if is_uint(timeout_text) else 0
-    timeout_seconds = min(
-        max(timeout_seconds, DEFAULT_FAIL_TIMEOUT_SECONDS), MAX_FAIL_TIMEOUT_SECONDS
-    )
+    timeout_seconds = _find_longest_timeout(timeouts_text.split())
     dead_upstreams = []
     for log_line in log_lines:
         if line_match := _LINE_PATTERN.match(log_line):
@@ -78,7 +77,12 @@ def find_recovery_seconds(files: Mapping[str, bytes]) -> float:
     files_text = b"\n".join(files.values()).decode(errors="replace")
     if not re.search(r"(?m)^[^\S\n]*upstream\s", files_text):
         return 0.0
-    fail_timeouts = [
-        int(number) for number in re.findall(r"fail_timeout=([0-9]{1,6})s?\b", files_text)
-    ]
-    return float(min(max((DEFAULT_FAIL_TIMEOUT_SECONDS, *fail_timeouts)), MAX_FAIL_TIMEOUT_SECONDS))
+    return float(_find_longest_timeout(_TIMEOUT_PATTERN.findall(files_text)))
+
+
+def _find_longest_timeout(durations: Iterable[str]) -> int:
+    """Return the longest of ``durations`` in seconds, but at least the default. Text that is not a
+    duration is ignored.
+    """
+    timeouts = filter(None, map(parse_seconds, durations))
+    return min(max((DEFAULT_FAIL_TIMEOUT_SECONDS, *timeouts)), MAX_FAIL_TIMEOUT_SECONDS)

@@ -39,6 +39,7 @@ from autotune.services.directives import (
     SECONDS,
     Notation,
     build_size_notation,
+    parse_seconds,
     select_notation,
 )
 from autotune.services.nginx import servers
@@ -198,15 +199,7 @@ def _parse_file_cache(word: str) -> Value | None:
     return 0 if word == "off" else NUMBER.parse(word.removeprefix("max="))
 
 
-def _parse_time(word: str) -> Value | None:
-    """Return the seconds in a time that may consist of several units, such as `1m30s`."""
-    amounts = [SECONDS.parse(amount) for amount in re.findall(r"[0-9]+[a-z]*", word)]
-    seconds = [amount for amount in amounts if isinstance(amount, int)]
-    is_time = re.fullmatch(r"([0-9]{1,9}[a-z]+){0,4}[0-9]{1,9}[a-z]*", word)
-    return sum(seconds) if is_time and len(seconds) == len(amounts) else None
-
-
-_TIME = Notation(_parse_time, SECONDS.build_expression)
+_TIME = Notation(parse_seconds, SECONDS.build_expression)
 _SPECIAL_NOTATIONS = {
     # The name of the zone is unique, so no other block can declare the zone with a different size.
     "ssl_session_cache": Notation(
