@@ -100,6 +100,8 @@ def test_output_without_states_is_refused(parse: object, text: str) -> None:
         ("backend app\n server w1 h:80 check\n", 4.0),
         ("backend app\n server w1 h:80 check inter 500\n", 4.0),
         ("backend app\n server w1 h:80 check inter 1h rise 9\n", 600.0),
+        ("backend app\n server w1 h:80 check inter 1s downinter 30s rise 3\n", 90.0),
+        ("backend app\n default-server downinter 5000\n server w1 h:80 check\n", 10.0),
         ("backend app\n server w1 h:80\n", 0.0),
         ("backend 'app\n", 0.0),
     ],

@@ -49,7 +49,7 @@ def find_recovery_seconds(files: Mapping[str, bytes]) -> float:
         for directive in parse_directives(files_text):
             name, argument_words = directive.name.text, [word.text for word in directive.arguments]
             has_checks |= name in SERVER_DIRECTIVES and "check" in argument_words
-            if name == "server inter":
+            if name in ("server inter", "server downinter"):  # `downinter` replaces `inter`
                 intervals.append(float(MILLISECONDS.parse(argument_words[0]) or 0) / 1000)
             elif name == "server rise" and is_uint(argument_words[0]):
                 success_counts.append(int(argument_words[0]))
