@@ -81,6 +81,21 @@ def test_values_in_effect() -> None:
     assert "balance" not in stats.parse_effective(unnamed)
 
 
+@pytest.mark.parametrize(
+    ("frontend_limit", "effective"), [("30", 30), ("50", 50), ("9000", 50), ("0", 50), ("", 50)]
+)
+def test_a_lower_limit_of_the_frontend_takes_effect(frontend_limit: str, effective: int) -> None:
+    printed = PRINTED.replace("lb,FRONTEND,,,13,18,50,", f"lb,FRONTEND,,,13,18,{frontend_limit},")
+    assert stats.parse_effective(printed)["maxconn"] == effective
+
+
+def test_a_frontend_of_statistics_does_not_limit_the_others() -> None:
+    line = next(line for line in PRINTED.splitlines() if line.startswith("lb,FRONTEND"))
+    other = line.replace("lb,FRONTEND,,,13,18,50,", "stats,FRONTEND,,,0,0,10,")
+    limited = line.replace("lb,FRONTEND,,,13,18,50,", "lb,FRONTEND,,,13,18,30,")
+    assert stats.parse_effective(PRINTED.replace(line, f"{other}\n{limited}"))["maxconn"] == 30
+
+
 def test_counters_of_a_queue() -> None:
     counted = stats.parse_counters(PRINTED)
     assert counted["qcur"] == 12

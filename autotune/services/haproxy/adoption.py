@@ -155,9 +155,10 @@ def _list_http_addresses(
     """Yield each listening address whose requests HAProxy forwards, and whether the address uses TLS.
     Addresses of TCP proxies are included only if there is no HTTP address.
     """
-    forwarding_names = ("server", "server-template", "default_backend", "use_backend")
     forwarding_blocks = {
-        line.directive.blocks for name in forwarding_names for line in config.find_all(name)
+        line.directive.blocks
+        for name in (*_SERVER_NAMES, "default_backend", "use_backend")
+        for line in config.find_all(name)
     }
     modes = _map_modes(config)
     bind_lines = [
@@ -166,8 +167,7 @@ def _list_http_addresses(
         if line.directive.blocks in forwarding_blocks and line.words
     ]
     http_bind_lines = [line for line in bind_lines if modes.get(line.directive.blocks) == "http"]
-    site_lines = _select_site_lines(config, http_bind_lines or bind_lines)
-    for line in site_lines:
+    for line in _select_site_lines(config, http_bind_lines or bind_lines):
         for address in line.words[0].strip("\"'").split(","):
             if not _DATAGRAM_PATTERN.match(address):
                 # The first port of a range represents the range.

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from autotune.services.base import Argv, Placement, Settings, Value
 from autotune.services.readback import parse_number
-from autotune.strict_parsing import is_uint, split_lines
+from autotune.strict_parsing import MAX_NUMBER, is_uint, split_lines
 
 STATS_COMMANDS = "show info;show stat;show pools"
 TOTAL_ROWS = ("FRONTEND", "BACKEND")
@@ -64,8 +64,15 @@ def parse_effective(output: str) -> Settings:
     """Return the effective parameter values of the running HAProxy process. A setting of the servers is
     included only if its value is the same for all servers.
     """
+    # Each frontend has its own limit of connections, which may be lower than that of the process.
+    frontend_limits = [
+        int(row["slim"])
+        for row in parse_rows(output)
+        if row["svname"] == "FRONTEND" and is_uint(row["slim"])
+    ]
+    upper_limits = {"maxconn": max(frontend_limits)} if any(frontend_limits) else {}
     parameter_values: dict[str, Value] = {
-        parameter_name: int(match[1])
+        parameter_name: min(int(match[1]), upper_limits.get(parameter_name, MAX_NUMBER))
         for parameter_name, pattern in _INFO_PATTERNS.items()
         if (match := re.search(pattern, output))
     }
