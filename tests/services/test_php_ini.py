@@ -86,6 +86,16 @@ def test_the_pool_shows_what_is_in_effect() -> None:
     assert parse_effective("File not found.\n") == {}
 
 
+@pytest.mark.parametrize(
+    ("line", "jit"), [("", "tracing"), ("jit_enabled 1\n", "tracing"), ("jit_enabled 0\n", "off")]
+)
+def test_a_compiler_that_php_disables_is_off(line: str, jit: str) -> None:
+    printed = PRINTED.replace("opcache.jit \n", "opcache.jit tracing\n")
+    enabled = printed.replace("jit_buffer_size 0\n", f"jit_buffer_size 32M\n{line}")
+    assert parse_effective(enabled)["opcache_jit"] == jit
+    assert parse_effective(enabled)["opcache_jit_buffer_size"] == 32
+
+
 def host(pool: str = POOL, files: dict[str, bytes] | None = None) -> DiscoveredHost:
     plain = web(pool=pool)
     tree = FileTree({**plain.tree.files, **(FILES if files is None else files)},

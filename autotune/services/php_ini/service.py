@@ -72,6 +72,7 @@ _STATUS_SCRIPT = """<?php
 foreach (explode(' ', 'NAMES') as $name) echo "$name ", ini_get($name), "\\n";
 $status = function_exists('opcache_get_status') ? @opcache_get_status(false) : false;
 echo 'cache_full ', (int) ($status['cache_full'] ?? false), "\\n";
+if (isset($status['jit'])) echo 'jit_enabled ', (int) $status['jit']['enabled'], "\\n";
 foreach (['memory_usage', 'interned_strings_usage', 'opcache_statistics'] as $group)
     foreach ($status[$group] ?? [] as $name => $value)
         echo $group === 'interned_strings_usage' ? 'strings_' : '', "$name $value\\n";
@@ -250,6 +251,9 @@ def parse_effective(output: str) -> Settings:
         parameter_values["opcache_memory_consumption"] = round(
             sum(map(int, memory_sizes)) / SIZE_UNITS["MB"]
         )
+    # PHP disables the JIT if an extension such as a debugger or a profiler is incompatible with it.
+    if printed_values.get("jit_enabled") == "0" and parameter_values.get("opcache_jit_buffer_size"):
+        parameter_values["opcache_jit"] = "off"
     return parameter_values
 
 
