@@ -214,15 +214,26 @@ def list_required_actions(
                     for u, reader in affected_units.items()
                 }
         for key in _find_sysctls(instance, desired.settings):
-            needs_restart = any(
-                p.name == key and p.action is Action.RESTART for p in instance.service.parameters
-            )
-            actions_by_cause[key] = (
-                dict.fromkeys(affected_units, Action.RESTART) if needs_restart else {}
-            )
+            actions_by_cause[key] = _find_kernel_actions(instance, key, instances, desired.layout)
     for unit, (path, _) in desired.layout.build_unit_files(instances, desired.settings).items():
         actions_by_cause[path] = {unit: Action.RESTART}
     return actions_by_cause
+
+
+def _find_kernel_actions(
+    instance: ServiceInstance,
+    kernel_key: str,
+    instances: Iterable[ServiceInstance],
+    layout: RuntimeLayout,
+) -> dict[str, Action]:
+    """Return the actions that a changed kernel value needs. It applies to the listening sockets of all
+    tiers on the host.
+    """
+    needs_restart = any(
+        p.name == kernel_key and p.action is Action.RESTART for p in instance.service.parameters
+    )
+    units = filter(None, map(layout.unit_for, instances)) if needs_restart else ()
+    return dict.fromkeys(units, Action.RESTART)
 
 
 def find_instance_actions(

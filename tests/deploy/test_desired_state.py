@@ -196,6 +196,20 @@ def test_what_a_change_needs(
     assert list_required_actions(stock, host, earlier)[path] == units
 
 
+def test_a_kernel_value_concerns_the_sockets_of_every_tier_on_the_host(tmp_path: Path) -> None:
+    shared = wanted(
+        tmp_path,
+        ("  mc1: {address: 10.0.0.3}\n", ""),
+        ("hosts: mc1", "hosts: web1"),
+        web__sysctl__net__ipv4__tcp_fin_timeout=30,
+    )
+    actions = list_required_actions(shared, "web1", shared.settings)
+    assert actions["net.core.somaxconn"] == dict.fromkeys(
+        (FPM, NGINX, "memcached.service"), Action.RESTART
+    )
+    assert actions["net.ipv4.tcp_fin_timeout"] == {}
+
+
 @pytest.mark.parametrize(
     ("changing_paths", "checked"), [({CONF}, {"lb.lb1.nginx": (CONF,)}), (set(), {})]
 )
