@@ -394,6 +394,14 @@ def _explain_value(environment: UnitEnvironment, variable_name: str, variable: U
     return ""
 
 
+def _explain_files(environment: UnitEnvironment, variable_name: str) -> str:
+    """Return the reason why a unit's files do not determine a variable, or an empty string."""
+    if not environment.texts:  # for example, in a container
+        return f"no file of {environment.unit} exists, in which autotune could set it"
+    unread_files = environment.unread_files
+    return f"{unread_files[0]} was not read, but may set `{variable_name}`" if unread_files else ""
+
+
 def _find_skip_reason(
     environment: UnitEnvironment, setting: EnvironmentSetting, current_value: Value | None
 ) -> str:
@@ -403,8 +411,8 @@ def _find_skip_reason(
     if variable and (variable.in_command or variable.path not in environment.texts):
         source = "its command" if variable.in_command else variable.path
         return f"{source} sets `{variable_name}`: move it to `Environment=` in the unit to tune it"
-    if environment.unread_files:
-        return f"{environment.unread_files[0]} was not read, but may set `{variable_name}`"
+    if reason := _explain_files(environment, variable_name):
+        return reason
     if variable and (reason := _explain_value(environment, variable_name, variable)):
         return reason
     if current_value is None and not (variable and not setting.option):

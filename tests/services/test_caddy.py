@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +149,13 @@ def test_who_validates_it() -> None:
         "sh", "caddy.service", "caddyfile", "env", "STEPPATH=/tmp", "/usr/bin/caddy", "validate",
         "--config=/etc/caddy/Caddyfile", "--adapter",
     ]  # fmt: skip
+
+
+def test_a_container_validates_it_without_systemd() -> None:
+    assert SERVICES[0].build_validation(replace(SITE, unit="shop:web"), {}) == (
+        "env", "STEPPATH=/tmp", "/usr/bin/caddy", "validate", "--config=/etc/caddy/Caddyfile",
+        "--adapter", "caddyfile",
+    )  # fmt: skip
 
 
 def adapt(directory: Path, files: dict[str, str], main: str) -> dict[str, Any]:

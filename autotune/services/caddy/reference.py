@@ -41,6 +41,10 @@ REFERENCE = ServiceReference(
             "Caddy could neither reload the file nor report its values.",
         ),
         UntunedReason(
+            "`gomaxprocs` and `gogc`, if Caddy has no unit, as in a container",
+            "The definition of the container sets its environment variables.",
+        ),
+        UntunedReason(
             "The accept queue",
             "Caddy always uses the kernel's `net.core.somaxconn`.",
         ),

@@ -125,7 +125,8 @@ class Caddy(Service):
 
     def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> Argv:
         command = self._build_command(placement, "validate")
-        if not placement.installed:
+        # In a container, `unit` is set, and systemd is missing.
+        if not placement.installed or placement.unit:
             return command
         # The validation may create log files and certificates. The unit's account runs the validation,
         # because Caddy cannot use root's files. The last word of the command is the script's second
