@@ -8,7 +8,7 @@ Numbers are in base units.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
 from math import isfinite
@@ -110,6 +110,18 @@ def resolve_derived(file: TargetFile, dimensions: Mapping[str, Dimension]) -> di
             hint = "set a `default:` above 0 for the divisor"
             raise file.document.build_error(location, message, hint=hint)
     return derived_dimensions
+
+
+def fix_derived(
+    file: TargetFile, dimensions: Mapping[str, Dimension], names: Collection[str]
+) -> dict[str, Dimension]:
+    """Return the derived dimensions called ``names``, fixed at their computed baselines."""
+    computed_dimensions = resolve_derived(file, dimensions) if names else {}
+    return {
+        name: computed_dimensions[name].fix_at_value(computed_dimensions[name].baseline)
+        for name in dimensions
+        if name in names
+    }
 
 
 def compute_derived_value(dimension: Dimension, values_by_name: NameValues) -> Value:

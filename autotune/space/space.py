@@ -750,10 +750,37 @@ def _apply_target_rules(
                     file, dimensions_by_name, parameter_name, rule, adopted_values
                 )
     mistakes.raise_all()
-    for parameter_name, dimension in {**dimensions_by_name, **changed_dimensions}.items():
-        if is_excluded(file.target, parameter_name):
-            changed_dimensions[parameter_name] = dimension.fix_at_value(dimension.baseline)
-    return changed_dimensions
+    return changed_dimensions | _fix_excluded_dimensions(
+        file, {**dimensions_by_name, **changed_dimensions}
+    )
+
+
+def _fix_excluded_dimensions(
+    file: TargetFile, dimensions: Mapping[str, Dimension]
+) -> dict[str, Dimension]:
+    """Return the dimensions that the target excludes, fixed at their baselines.
+
+    The baseline of a derived value follows from the baselines of other parameters.
+    """
+    excluded_dimensions = {
+        name: dimension
+        for name, dimension in dimensions.items()
+        if _is_excluded_or_dropped(file.target, name)
+    }
+    fixed_dimensions = {
+        name: dimension.fix_at_value(dimension.baseline)
+        for name, dimension in excluded_dimensions.items()
+        if dimension.expression is None
+    }
+    derived_names = excluded_dimensions.keys() - fixed_dimensions.keys()
+    return fixed_dimensions | derived_values.fix_derived(
+        file, {**dimensions, **fixed_dimensions}, derived_names
+    )
+
+
+def _is_excluded_or_dropped(target: Target, parameter_name: str) -> bool:
+    rule = target.parameters.get(parameter_name)
+    return is_excluded(target, parameter_name) or (rule is not None and rule.drop is not None)
 
 
 def _collect_advised_values(
@@ -792,14 +819,16 @@ def _apply_parameter_rule(
         reason = f"{parameter_name} cannot be set on these hosts: {skip_reason}"
         hint = "leave it out of `parameters:`"
         raise target_file.document.build_error(["parameters", parameter_name], reason, hint=hint)
+    dimension = by_name[parameter_name]
     if rule.drop or parameter_name in adopted_values.skipped:
         # An excluded parameter is fixed at its baseline, because configuration files still need a value.
-        return by_name[parameter_name].fix_at_value(by_name[parameter_name].baseline)
+        is_derived = dimension.expression is not None
+        return dimension if is_derived else dimension.fix_at_value(dimension.baseline)
     if rule.derive is not None:
         return derived_values.derive_dimension_by_rule(
-            target_file, by_name, by_name[parameter_name], rule.derive
+            target_file, by_name, dimension, rule.derive
         )
-    adjusted_dimension = _restrict_dimension(target_file, by_name[parameter_name], rule)
+    adjusted_dimension = _restrict_dimension(target_file, dimension, rule)
     if rule.range is None and rule.choices is None:
         return adjusted_dimension
     # The user gave a range or choices, so the parameter is searched even if guides call it unimportant.

@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import TargetError
+from autotune.space.dimension import AdoptedValues
+from autotune.space.space import build_space
+from autotune.target.read_target import read_target
 from tests.space.targets import GB, ROOMY, fleet
 
 CHILDREN = "web.php_fpm.max_children"
@@ -71,6 +74,40 @@ def test_the_product_of_two_stays_within_its_bounds_and_rules(tmp_path: Path) ->
     )
     # One of two factors gives way, and no further than it must.
     assert product > 600 - 50
+
+
+APACHE = ("lb1, service: nginx", "lb1, service: apache")
+WORKERS = "lb.apache.MaxRequestWorkers"
+PROCESSES = "lb.apache.ServerLimit: {default: 16}"
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "tune: [web]\n" + parameters(PROCESSES),
+        parameters(PROCESSES, "'lb.*': false"),
+        parameters(PROCESSES, f"{WORKERS}: false"),
+    ],
+)
+def test_an_excluded_value_keeps_its_computed_baseline(tmp_path: Path, more: str) -> None:
+    space = fleet(tmp_path, more, APACHE)
+    assert space.baseline[WORKERS] == 16 * 25
+    settings = space.build_candidate({"lb.apache.ThreadsPerChild": 10}).settings
+    assert settings[WORKERS] == 16 * 25
+
+
+@pytest.mark.parametrize(
+    "more", ["tune: [web]\n", parameters(f"{WORKERS}: {{range: [100, 1000]}}")]
+)
+def test_a_host_keeps_the_computed_value_in_its_files(tmp_path: Path, more: str) -> None:
+    """Adoption reads the two factors in the files, and does not read their product."""
+    fleet(tmp_path, more, APACHE)
+    adopted = AdoptedValues(
+        {"lb.apache.ServerLimit": 16, "lb.apache.ThreadsPerChild": 25}, {WORKERS: "computed"}
+    )
+    facts = dict.fromkeys(("lb1", "web1", "web2", "mc1", "db1"), ROOMY)
+    space = build_space(read_target(tmp_path / "fleet.yaml"), facts, adopted)
+    assert space.baseline[WORKERS] == 16 * 25
 
 
 @pytest.mark.parametrize(
