@@ -49,7 +49,9 @@ def repair_settings(
     On the side of the rule that should be smaller, the repair lowers the parameter that is furthest
     above its lowest value. If one parameter does not suffice, that parameter gets its lowest value, and
     the next parameter is lowered. If all parameters are at their lowest values, parameters on the other
-    side are raised. Parameters in ``kept_names`` are changed last, except for rules about memory.
+    side are raised. If no such change helps, parameters are changed in the opposite direction, because
+    a rule may divide by a parameter or subtract it. Parameters in ``kept_names`` are changed last,
+    except for rules about memory.
 
     If there are kept parameters, a rule about memory first lowers limits of connections that exceed the
     demand. An example is `max_connections` of a database with few clients. Raises InfeasibleRule.
@@ -108,23 +110,38 @@ class _RepairState:
         ):
             self._lower_towards(*spare_limit, rule, arithmetic_text)
             return
-        movable_pairs = [
-            *self._list_movable_parameters(smaller_side.names(), 0),
-            *self._list_movable_parameters(larger_side.names(), 1),
-        ]
-        if not rule.is_size:
-            movable_pairs.sort(key=lambda pair: pair[0].name in self.kept_names)
+        # A divisor, or a term with a minus sign, needs the opposite bound.
+        for bound_index in (0, 1):
+            movable_pairs = [
+                *self._list_movable_parameters(smaller_side.names(), bound_index),
+                *self._list_movable_parameters(larger_side.names(), 1 - bound_index),
+            ]
+            if not rule.is_size:
+                movable_pairs.sort(key=lambda pair: pair[0].name in self.kept_names)
+            if self._move_parameter(movable_pairs, rule, arithmetic_text):
+                return
+        raise InfeasibleRule(arithmetic_text, requested_rule)
+
+    def _move_parameter(
+        self,
+        movable_pairs: Sequence[tuple[Dimension, float]],
+        rule: Rule,
+        arithmetic_text: str,
+    ) -> bool:
+        """Move one parameter towards its bound, until ``rule`` is satisfied or broken by a smaller
+        amount. Return false if no parameter helps.
+        """
         for dimension, bound in movable_pairs:
             if rule.is_kept(self._build_names_with(dimension, bound)):
                 self._lower_towards(dimension, bound, rule, arithmetic_text)
-                return
+                return True
         for dimension, bound in movable_pairs:
             if rule.compute_relative_excess(
                 self._build_names_with(dimension, bound)
             ) < rule.compute_relative_excess(self.names):
                 self._set_value(dimension, bound, arithmetic_text)
-                return
-        raise InfeasibleRule(arithmetic_text, requested_rule)
+                return True
+        return False
 
     def _list_movable_parameters(
         self, side_names: Iterable[str], bound_index: int

@@ -57,6 +57,13 @@ def constraint(rule: str) -> str:
         ("web.nginx.worker_processes <= -web.php_fpm.max_children + 60",
          {"web.nginx.worker_processes": 16, "web.php_fpm.max_children": 50},
          "web.nginx.worker_processes", 10),
+        # A term with a minus sign on the side that should be larger, and a divisor: 8 GB are 8192 MB.
+        ("web.memory - web.php_fpm.max_children * 100 MB >= 50% of web.memory",
+         {"web.php_fpm.max_children": 200}, "web.php_fpm.max_children", 40),
+        ("web.memory / web.php_fpm.max_children >= 100 MB",
+         {"web.php_fpm.max_children": 200}, "web.php_fpm.max_children", 81),
+        ("64 / web.php_fpm.max_children <= 16",
+         {"web.php_fpm.max_children": 2}, "web.php_fpm.max_children", 4),
     ],
 )  # fmt: skip
 def test_a_rule_is_kept_by_the_nearest_value(

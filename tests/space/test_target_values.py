@@ -76,6 +76,15 @@ def test_constraints_hold_for_every_candidate(tmp_path: Path) -> None:
     assert float(settings["x"]) * float(settings["y"]) <= 500
 
 
+def test_a_divisor_is_raised_if_the_dividend_is_a_choice(tmp_path: Path) -> None:
+    found = space(
+        tmp_path,
+        "x: {choices: [2, 8, 32]}, y: {range: [1, 16], default: 4}",
+        "constraints: [x / y <= 4]",
+    )
+    assert found.build_candidate({"x": 32, "y": 1}).settings == {"x": 32, "y": 8}
+
+
 def test_configurations_to_try_first(tmp_path: Path) -> None:
     found = space(
         tmp_path,
