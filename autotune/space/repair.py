@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from autotune.errors import AutotuneError
 from autotune.services.base import Settings, Value
 from autotune.space.dimension import Dimension
-from autotune.space.expression import Expression
+from autotune.space.expression import Expression, NameValues
 from autotune.space.rules import Rule, convert_to_base_units
 
 # A limit of connections keeps room for this many times the demand of the stack's own tiers, because
@@ -62,18 +62,22 @@ def repair_settings(
     )
     # If two rules undo each other's repairs, earlier settings occur again.
     seen_states: set[tuple[Value, ...]] = set()
-    for _ in range(4 * (len(rules) + len(dimensions))):
+    repaired_rules: list[Rule] = []
+    while (broken_rule := repair_state.find_broken_rule()) is not None:
         current_values = tuple(repair_state.settings.values())
-        if current_values in seen_states:
-            break
-        broken_rule = next((rule for rule in rules if not rule.is_kept(repair_state.names)), None)
-        if broken_rule is None:
-            return repair_state.settings, repair_state.list_repairs()
+        is_too_long = len(repaired_rules) == 4 * (len(rules) + len(dimensions))
+        if current_values in seen_states or is_too_long:
+            raise _build_conflict(broken_rule, repaired_rules[-1], repair_state.names)
         seen_states.add(current_values)
+        repaired_rules.append(broken_rule)
         repair_state.satisfy_rule(broken_rule)
-    raise InfeasibleRule(
-        f"no values satisfy the rules: {rules[0].format_arithmetic(repair_state.names)}", rules[0]
-    )
+    return repair_state.settings, repair_state.list_repairs()
+
+
+def _build_conflict(rule: Rule, other_rule: Rule, names: NameValues) -> InfeasibleRule:
+    """Return the error for a ``rule`` that a repair of ``other_rule`` breaks."""
+    other_text = "" if other_rule.text == rule.text else f", together with {other_rule.text}"
+    return InfeasibleRule(f"{rule.format_arithmetic(names)}{other_text}", rule)
 
 
 @dataclass
@@ -92,6 +96,9 @@ class _RepairState:
     names: dict[str, float]
     settings: dict[str, Value]
     rule_by_parameter: dict[str, str] = field(default_factory=dict)
+
+    def find_broken_rule(self) -> Rule | None:
+        return next((rule for rule in self.rules if not rule.is_kept(self.names)), None)
 
     def list_repairs(self) -> tuple[RepairedValue, ...]:
         return tuple(

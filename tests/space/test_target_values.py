@@ -107,6 +107,16 @@ def test_configurations_to_try_first(tmp_path: Path) -> None:
         ("x: {range: [1, 9]}", "constraints: [z <= 4]", "unknown name 'z'"),
         ("x: {range: [1, 9]}", f"constraints: [x{' + 1' * 3000} <= 9]", "more than 250 words"),
         ("x: {range: [1, 9], default: 9}", "constraints: [x <= 4]", "baseline itself breaks"),
+        (
+            "x: {range: [1, 20]}, y: {range: [1, 9]}",
+            "constraints: [y >= 1, x >= 10, x <= 4]",
+            "4:32: no values can satisfy x <= 4: 10 <= 4, together with x >= 10",
+        ),
+        (
+            "x: {range: [1, 99]}",
+            "constraints: [3 * x == 100]",
+            "4:15: no values can satisfy 3 * x == 100: 3 * 33 = 99 == 100",
+        ),
     ],
 )
 def test_what_cannot_be(tmp_path: Path, parameters: str, more: str, said: str) -> None:
