@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
-from math import isfinite
+from math import isclose, isfinite
 
 from autotune.services.base import Parameter, Value
 from autotune.space.dimension import Dimension
@@ -27,6 +27,7 @@ from autotune.target.messages import find_nearest_name, suggest_name
 from autotune.target.read_target import TargetFile
 
 FORMULA_HINT = "a formula contains numbers and parameters, not facts about hosts"
+ROUNDING_TOLERANCE = 1e-12  # relative rounding error of an expression
 
 
 def build_catalogue_expression(parameter: Parameter, prefix: str) -> Expression | None:
@@ -125,11 +126,19 @@ def fix_derived(
 
 
 def compute_derived_value(dimension: Dimension, values_by_name: NameValues) -> Value:
-    """Return the value of a derived dimension, which is infinite if its expression divides by zero."""
+    """Return the value of a derived dimension, which is infinite if its expression divides by zero.
+
+    A fraction of a whole number is cut off, except for a rounding error: 29% of 100 is 29.
+    """
     assert dimension.expression is not None
     computed_number = dimension.expression.evaluate(values_by_name) / dimension.unit_factor
-    is_whole = isinstance(dimension.parameter.stock, int) and isfinite(computed_number)
-    return int(computed_number) if is_whole else computed_number
+    # The default of a whole number may be an expression, such as `cpus`.
+    is_whole = dimension.is_integer or isinstance(dimension.parameter.stock, int)
+    if not is_whole or not isfinite(computed_number):
+        return computed_number
+    nearest_integer = round(computed_number)
+    is_exact = isclose(computed_number, nearest_integer, rel_tol=ROUNDING_TOLERANCE)
+    return nearest_integer if is_exact else int(computed_number)
 
 
 def _compute_dimension(dimension: Dimension, dimensions: Mapping[str, Dimension]) -> Dimension:

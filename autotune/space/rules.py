@@ -444,13 +444,22 @@ def list_order_rules(target: Target, parameter_names: Collection[str]) -> Iterat
 
 
 def list_derived_bounds(dimensions: Iterable[Dimension]) -> Iterator[Comparison]:
-    """Yield a rule for each derived value with an upper bound."""
+    """Yield the rules that keep each derived value within its bounds.
+
+    The baseline may be below the lower bound, because the software accepts it. The catalogue's own
+    expressions reach no value below the catalogue's lower bounds.
+    """
     for dimension in dimensions:
-        if dimension.expression is not None and dimension.high is not None:
-            unit = BASE_UNITS.get(dimension.parameter.unit, "")
-            bound = Number(dimension.high * dimension.unit_factor, unit)
-            text = f"{dimension.expression} <= {bound}"
-            yield Comparison(text, "<=", dimension.expression, bound)
+        if dimension.expression is None or dimension.low is None or dimension.high is None:
+            continue
+        bounds = [("<=", dimension.high)]
+        if not dimension.parameter.derive or dimension.low != dimension.parameter.low:
+            bounds.append((">=", min(dimension.low, float(dimension.baseline))))
+        unit = BASE_UNITS.get(dimension.parameter.unit, "")
+        for symbol, value in bounds:
+            bound = Number(value * dimension.unit_factor, unit)
+            text = f"{dimension.expression} {symbol} {bound}"
+            yield Comparison(text, symbol, dimension.expression, bound)
 
 
 def list_limit_rules(target: Target) -> Iterator[Comparison]:

@@ -76,6 +76,30 @@ def test_the_product_of_two_stays_within_its_bounds_and_rules(tmp_path: Path) ->
     assert product > 600 - 50
 
 
+def test_a_whole_number_stays_whole(tmp_path: Path) -> None:
+    """The default of HAProxy's maxconn is an expression. In floating point, 0.29 · 100 is below 29."""
+    rules = parameters(
+        "lb.haproxy.maxconn: {derive: 16 * web.php_fpm.max_children}",
+        "web.php_fpm.max_spare_servers: {derive: 29% of max_children}",
+    )
+    space = fleet(tmp_path, rules, ("lb1, service: nginx", "lb1, service: haproxy"))
+    settings = space.build_candidate({CHILDREN: 100}).settings
+    assert settings["web.php_fpm.max_spare_servers"] == 29
+    assert str(settings["lb.haproxy.maxconn"]) == "1600"
+
+
+@pytest.mark.parametrize(
+    ("factor", "lowest"),
+    [(16, 4), (8, 5)],  # 4 · 16 is the lowest value of the parameter, and 5 · 8 is in the baseline
+)
+def test_a_formula_stays_above_the_lower_bound(tmp_path: Path, factor: int, lowest: int) -> None:
+    rule = f"cache.memcached.connections: {{derive: {factor} * {CHILDREN}}}"
+    space = fleet(tmp_path, parameters(rule))
+    settings = space.build_candidate({CHILDREN: 2}).settings
+    assert settings[CHILDREN] == lowest
+    assert settings["cache.memcached.connections"] == factor * lowest
+
+
 APACHE = ("lb1, service: nginx", "lb1, service: apache")
 WORKERS = "lb.apache.MaxRequestWorkers"
 PROCESSES = "lb.apache.ServerLimit: {default: 16}"
