@@ -9,6 +9,7 @@ from autotune.errors import TargetError
 from autotune.parameter_name import ParameterName
 from autotune.services.base import Value
 from autotune.services.registry import catalogue_of
+from autotune.space.derived_values import suggest_sources
 from autotune.space.dimension import Dimension
 from autotune.space.facts import HostFacts
 from autotune.space.space import PLACEHOLDER_FACTS, build_tier_dimensions
@@ -91,6 +92,7 @@ def _find_doubts(file: TargetFile, dimensions: Dimensions) -> Iterator[TargetMis
         return
     yield from _find_unusual_values(file, dimensions)
     yield from _find_capped_values(file, dimensions)
+    yield from _find_computed_ranges(file, dimensions)
     yield from _find_tuning_doubts(file.target, dimensions)
     if file.target.simulated is None:
         yield from _find_excluded_trials(file, dimensions)
@@ -165,6 +167,15 @@ def _find_capped_values(file: TargetFile, dimensions: Dimensions) -> Iterator[Ta
             yield TargetMistake(location, message, f"raise {kernel_name} to {written_value}")
 
 
+def _find_computed_ranges(file: TargetFile, dimensions: Dimensions) -> Iterator[TargetMistake]:
+    """Yield ranges of parameters that the catalogue computes from other parameters."""
+    for name, rule in file.target.parameters.items():
+        formula = dimensions[name].parameter.derive if name in dimensions else ""
+        if formula and rule.range is not None:
+            message = f"{name} is not searched: it is computed as `{formula}`"
+            yield TargetMistake(("parameters", name, "range"), message, suggest_sources(formula))
+
+
 def _find_repeated_configurations(
     file: TargetFile, dimensions: Dimensions
 ) -> Iterator[TargetMistake]:
@@ -209,10 +220,11 @@ def _describe_exclusion(file: TargetFile, dimension: Dimension, value: Value) ->
     rule = file.target.parameters.get(dimension.name)
     if has_single_value(file.target, dimension.name) and (rule is None or rule.fixed is None):
         return "cannot be tried, because the parameter is excluded from the search"
+    formula = "derive:" if rule and rule.derive is not None else dimension.parameter.derive
+    if formula and (rule is None or rule.fixed is None):
+        return f"cannot be tried, because `{formula}` computes the value"
     if rule is None:
         return None
-    if rule.derive is not None:
-        return "cannot be tried, because `derive:` computes the value"
     values = [
         allowed_value
         for _, _, allowed_value in read_written_values(

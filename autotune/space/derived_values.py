@@ -35,6 +35,12 @@ def build_catalogue_expression(parameter: Parameter, prefix: str) -> Expression 
     return qualify_names(parse_expression(parameter.derive), prefix) if parameter.derive else None
 
 
+def suggest_sources(formula: str) -> str:
+    """Return the hint for a parameter that the catalogue computes by ``formula``."""
+    sources = " and ".join(dict.fromkeys(parse_expression(formula).names()))
+    return f"set {sources} instead, or write `fixed:` for one value"
+
+
 def derive_dimension_by_rule(
     file: TargetFile,
     dimensions: Mapping[str, Dimension],

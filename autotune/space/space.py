@@ -250,10 +250,18 @@ class SearchSpace:
         """Raise UsageError, with ``setting``, if the parameter ``name`` has no effect in any of the
         configurations, whose settings override the baseline.
         """
+        dimension = self.dimensions_by_name[name]
+        if dimension.expression is not None:
+            sources = " and ".join(dict.fromkeys(dimension.expression.names()))
+            raise UsageError(
+                f"{setting} has no effect: it is computed as `{dimension.expression}`",
+                hint=f"change {sources} instead",
+            )
         if any(name in self.active_parameters({**self.baseline, **c}) for c in configurations):
             return
-        conditions = next(d.conditions for d in self.dimensions if d.name == name)
-        required_settings = " ".join(f"--set {other}={values[0]}" for other, values in conditions)
+        required_settings = " ".join(
+            f"--set {parent_name}={values[0]}" for parent_name, values in dimension.conditions
+        )
         raise UsageError(
             f"{setting} has no effect under these settings", hint=f"add {required_settings}"
         )
@@ -820,14 +828,13 @@ def _apply_parameter_rule(
         hint = "leave it out of `parameters:`"
         raise target_file.document.build_error(["parameters", parameter_name], reason, hint=hint)
     dimension = by_name[parameter_name]
+    _check_derived_rule(target_file, dimension, rule)
     if rule.drop or parameter_name in adopted_values.skipped:
         # An excluded parameter is fixed at its baseline, because configuration files still need a value.
         is_derived = dimension.expression is not None
         return dimension if is_derived else dimension.fix_at_value(dimension.baseline)
     if rule.derive is not None:
-        return derived_values.derive_dimension_by_rule(
-            target_file, by_name, dimension, rule.derive
-        )
+        return derived_values.derive_dimension_by_rule(target_file, by_name, dimension, rule.derive)
     adjusted_dimension = _restrict_dimension(target_file, dimension, rule)
     if rule.range is None and rule.choices is None:
         return adjusted_dimension
@@ -837,6 +844,18 @@ def _apply_parameter_rule(
         parameter=replace(adjusted_dimension.parameter, effect=Effect.CAPACITY),
         safe_range=None,
     )
+
+
+def _check_derived_rule(target_file: TargetFile, dimension: Dimension, rule: ParameterRule) -> None:
+    """Raise TargetError if the rule sets values of a parameter that the catalogue computes."""
+    formula = dimension.parameter.derive
+    for key in ("default", "choices") if formula else ():
+        if getattr(rule, key) is not None:
+            raise target_file.document.build_error(
+                ["parameters", dimension.name, key],
+                f"{dimension.name} is computed as `{formula}`, so `{key}:` has no effect",
+                hint=derived_values.suggest_sources(formula),
+            )
 
 
 def find_unknown_deployments(file: TargetFile) -> Iterator[TargetError]:
@@ -1028,7 +1047,8 @@ def _restrict_dimension(file: TargetFile, dimension: Dimension, rule: ParameterR
         dimension = replace(dimension, is_logarithmic=rule.log)
     if rule.default is not None:
         dimension = replace(dimension, baseline=parse_rule_value(rule.default, "default"))
-    if dimension.allows(dimension.baseline):
+    # The baseline of a derived value is computed later, and rules keep the value within its bounds.
+    if dimension.expression is not None or dimension.allows(dimension.baseline):
         return dimension
     raise file.document.build_error(
         [*location, *(["default"] if rule.default is not None else [])],

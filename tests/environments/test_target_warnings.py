@@ -125,6 +125,13 @@ def test_shipped_targets_have_no_warnings(target: Path) -> None:
           "search")),
         (STACK, "name: shop", "name: shop\nparameters: {'*': false}",
          "2:1: nothing to tune: every parameter is fixed or excluded"),
+        (STACK, "service: nginx}",
+         "service: apache}\nparameters: {lb.apache.MaxRequestWorkers: {range: [5, 900]}}",
+         ("8:44: lb.apache.MaxRequestWorkers is not searched: it is computed as "
+          "`ServerLimit * ThreadsPerChild`")),
+        (STACK, "service: nginx}", "service: apache}\ntry: [{lb.apache.MaxRequestWorkers: 400}]",
+         ("8:8: lb.apache.MaxRequestWorkers: 400 cannot be tried, because `ServerLimit * "
+          "ThreadsPerChild` computes the value")),
         (STACK, "name: shop", ("name: shop\nconstraints: [lb.nginx.backlog <= 99]\n"
          "parameters: {lb.nginx.backlog: {range: [512, 4096]}}"),
          "2:15: no values can satisfy lb.nginx.backlog <= 99"),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.errors import TargetError
+from autotune.errors import TargetError, UsageError
 from autotune.space.dimension import AdoptedValues
 from autotune.space.space import build_space
 from autotune.target.read_target import read_target
@@ -132,6 +132,33 @@ def test_a_host_keeps_the_computed_value_in_its_files(tmp_path: Path, more: str)
     facts = dict.fromkeys(("lb1", "web1", "web2", "mc1", "db1"), ROOMY)
     space = build_space(read_target(tmp_path / "fleet.yaml"), facts, adopted)
     assert space.baseline[WORKERS] == 16 * 25
+
+
+@pytest.mark.parametrize("rule", ["default: 400", "choices: [200, 400]"])
+def test_a_computed_value_takes_no_other_value(tmp_path: Path, rule: str) -> None:
+    said = (
+        f"{WORKERS} is computed as `ServerLimit * ThreadsPerChild`, so "
+        f"`{rule.partition(':')[0]}:` has no effect"
+    )
+    with pytest.raises(TargetError, match=re.escape(said)) as caught:
+        fleet(tmp_path, parameters(f"{WORKERS}: {{{rule}}}"), APACHE)
+    assert "set ServerLimit and ThreadsPerChild" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(("processes", "workers"), [(2, 200), (100, 1000)])
+def test_a_range_of_a_computed_value_limits_its_factors(
+    tmp_path: Path, processes: int, workers: int
+) -> None:
+    space = fleet(tmp_path, parameters(PROCESSES, f"{WORKERS}: {{range: [200, 1000]}}"), APACHE)
+    assert space.baseline[WORKERS] == 16 * 25
+    settings = space.build_candidate({"lb.apache.ServerLimit": processes}).settings
+    assert settings[WORKERS] == workers
+
+
+def test_a_computed_value_cannot_be_varied(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="has no effect: it is computed as") as caught:
+        fleet(tmp_path, "", APACHE).check_effect(WORKERS, f"--over {WORKERS}", [{WORKERS: 400}])
+    assert "lb.apache.ServerLimit and lb.apache.ThreadsPerChild" in (caught.value.hint or "")
 
 
 @pytest.mark.parametrize(
