@@ -45,6 +45,8 @@ from autotune.space.space import InfeasibleRule, SearchSpace
 # hypercube of this many configurations.
 COLD_START_TRIALS = 8
 MIN_TRIALS = 2
+# Maximum number of points to draw for one suggestion, because the rules may allow few points.
+MAX_OPENING_DRAWS = 200
 # With fewer trials, the model understates its uncertainty, so the model must not stop the search.
 MIN_STOP_TRIALS = 20
 # If the probability of a gain from the core parameters is lower, all other parameters are searched, too.
@@ -97,7 +99,7 @@ class GpSampler(SpaceSampler):
     ) -> GridPoints:
         grid = self._task.grid
         self.improvement_probability = None
-        started_count = len(observations) + len(observations.pending_points)
+        started_count = observations.started_count
         rng = np.random.default_rng((self._task.seed, trial_number, *self._seed_offset))
         core_region = SearchRegion.from_core(grid, self._task.space)
         if self._task.has_several_beds and has_no_comparison(observations):
@@ -109,10 +111,7 @@ class GpSampler(SpaceSampler):
             MIN_TRIALS if has_measured_preset(trials) else COLD_START_TRIALS
         )
         if is_cold_start or len(observations.points) < MIN_TRIALS:
-            opening_points = draw_latin_hypercube(
-                grid, COLD_START_TRIALS, started_count, self._task.seed
-            )
-            return np.asarray(self._repair_points(opening_points[None, :])[0])
+            return self._draw_opening_point(observations)
         # Optuna's number cannot be used, because shared studies use several numbers per suggestion.
         if started_count % ALL_PARAMETERS_INTERVAL == ALL_PARAMETERS_INTERVAL - 1:
             core_region = SearchRegion.from_grid(grid)  # parameters of any class may matter
@@ -121,6 +120,21 @@ class GpSampler(SpaceSampler):
         point, self.improvement_probability = self._propose_point(
             surrogate, rng, current_point, core_region, started_count
         )
+        return self._draw_opening_point(observations) if surrogate.was_tried(point) else point
+
+    def _draw_opening_point(self, observations: TrialObservations) -> GridPoints:
+        """Return a new point of a Latin hypercube that satisfies the rules.
+
+        If a point is unsuitable, a point of another hypercube replaces it, at most
+        ``MAX_OPENING_DRAWS`` times.
+        """
+        grid, tried_keys = self._task.grid, self._task.grid.build_keys(observations.tried_points)
+        for hypercube_index in range(MAX_OPENING_DRAWS):
+            member_index = observations.started_count + hypercube_index * COLD_START_TRIALS
+            point = draw_latin_hypercube(grid, COLD_START_TRIALS, member_index, self._task.seed)
+            repaired_points = self._repair_points(point[None, :])
+            if not grid.build_keys(repaired_points) <= tried_keys:
+                return np.asarray(repaired_points[0])
         return point
 
     def _list_untried_points(self, observations: TrialObservations) -> GridPoints | None:
@@ -186,11 +200,13 @@ class GpSampler(SpaceSampler):
         points = grid.reset_inactive(self._repair_points(points))
         tried_points = np.vstack([leaders, grid.reset_inactive(observations.tried_points)])
         is_new = count_changes(grid, points, tried_points).min(axis=1) > 0
+        if not is_new.any():
+            return self._draw_opening_point(observations)
         return np.asarray(points[int(is_new.argmax())])
 
     def _repair_points(self, points: GridPoints, origin: GridPoints | None = None) -> GridPoints:
         """Return the points after repair, as they would be measured. Points that cannot satisfy the
-        rules are left out, unless no point can satisfy the rules.
+        rules are left out.
 
         Differences from ``origin`` are kept if changes of other parameters can satisfy the rules.
         """
@@ -200,7 +216,7 @@ class GpSampler(SpaceSampler):
             repaired_point = self._repair_point(point, frozenset(kept_names))
             if repaired_point is not None:
                 repaired_points.append(repaired_point)
-        return np.array(repaired_points) if repaired_points else points
+        return np.array(repaired_points, np.intp).reshape(len(repaired_points), len(grid.axes))
 
     def _repair_point(self, point: GridPoints, kept_names: frozenset[str]) -> GridPoints | None:
         """Return a point as it would be measured; ``None`` if the point cannot satisfy the rules.
@@ -504,6 +520,8 @@ def _evolve_pool(
 ) -> GridPoints:
     """Return candidates, the best candidate first: points near the leaders, their best offspring, and
     leaders with one tier from another configuration.
+
+    The first generation comes last, in case the rules allow none of its offspring.
     """
     grid, observations = acquisition.surrogate.grid, acquisition.surrogate.observations
     point_groups = [
@@ -512,6 +530,7 @@ def _evolve_pool(
     ]
     candidate_pool = grid.reset_inactive(clip_to_stride(grid, np.vstack(point_groups), leaders))
     scores = acquisition.compute_penalized_score(candidate_pool)
+    first_generation = candidate_pool[np.argsort(-scores)]
     for _ in range(EVOLUTION_ROUNDS):
         parent_rows = np.argsort(-scores)[:PARENT_COUNT]
         children = mutate_points(
@@ -532,7 +551,7 @@ def _evolve_pool(
         np.vstack([candidate_pool, swapped_points]),
         np.concatenate([scores, acquisition.compute_score(swapped_points)]),
     )
-    return np.asarray(candidate_pool[np.argsort(-scores)])
+    return np.vstack([candidate_pool[np.argsort(-scores)], first_generation])
 
 
 def clip_to_stride(grid: ParameterGrid, points: GridPoints, leaders: GridPoints) -> GridPoints:
@@ -597,18 +616,21 @@ def _find_untried_batch(
     acquisition: _Acquisition, candidates: GridPoints, project_points: PointProjection
 ) -> tuple[GridPoints, Array]:
     """Return the first batch of projected ``candidates`` that contains an untried point, or else the
-    last batch; also return the scores of its points.
+    incumbents; also return the scores of its points.
 
-    The projection may map several points to a point that was already tried.
+    The projection may map several points to a point that was already tried, and leaves out points that
+    cannot satisfy the rules.
     """
     for start_index in range(0, len(candidates), BATCH_SIZE):
         batch = acquisition.surrogate.grid.reset_inactive(
             project_points(candidates[start_index : start_index + BATCH_SIZE])
         )
+        if not len(batch):
+            continue
         scores = acquisition.compute_score(batch)
         if scores.max() > TRIED_SCORE:
-            break
-    return batch, scores
+            return batch, scores
+    return acquisition.incumbents, acquisition.compute_score(acquisition.incumbents)
 
 
 def mutate_points(

@@ -115,6 +115,11 @@ class TrialObservations:
         return len(self.points) + len(self.failed_points)
 
     @property
+    def started_count(self) -> int:
+        """Return the number of trials that were measured, failed, or are being measured."""
+        return len(self) + len(self.pending_points)
+
+    @property
     def has_enough_capacities(self) -> bool:
         """True if enough configurations were measured to model the parts of the stack.
 

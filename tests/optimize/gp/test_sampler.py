@@ -29,6 +29,8 @@ from autotune.optimize.gp.surrogate import CHANGES_KEY, TrialObservations
 from autotune.optimize.searcher import Outcome, Searcher
 from autotune.services.base import Action, Effect, Settings, Value
 from autotune.space.dimension import PRESET_NAMES, Dimension
+from autotune.space.expression import parse_comparison
+from autotune.space.rules import Rule
 from autotune.space.space import SearchSpace
 
 GRID = ParameterGrid.from_dimensions(SPACE.tunable_dimensions, SPACE.baseline)
@@ -175,6 +177,37 @@ def test_what_is_measured_elsewhere_counts_as_tried_in_a_small_space() -> None:
     pending = [dict(search.suggest().values) for _ in range(15)]
     assert all(pending.count(values) == 1 for values in pending)
     assert search.suggest().improvement_probability == 0.0
+
+
+CHOICES = tuple(
+    dimension(f"t.x.{name}", baseline=1, choices=(1, 2, 4, 8, 16, 32)) for name in "abcd"
+)
+PRODUCT = "t.x.a * t.x.b * t.x.c * t.x.d <= 16"
+TIGHT = SearchSpace(CHOICES, (Rule(PRODUCT, parse_comparison(PRODUCT)),), {})
+
+
+@pytest.mark.parametrize("has_several_beds", [False, True])
+def test_choices_that_a_rule_forbids_are_not_suggested(has_several_beds: bool) -> None:
+    """A repair cannot change choices, and the rule allows 70 of 1296 configurations."""
+    search = Searcher(
+        optuna.storages.InMemoryStorage(),
+        "s",
+        TIGHT,
+        "gp",
+        1,
+        30,
+        has_several_beds=has_several_beds,
+    )
+    tried = [dict(TIGHT.baseline)]
+    search.record_outcome(None, tried[0], Outcome(400.0, {"trial": 0, "phase": "baseline"}))
+    for number in range(1, 20):
+        asked = search.suggest()
+        assert all(TIGHT.is_kept(rule, asked.values) for rule in TIGHT.constraints)
+        assert asked.values not in tried
+        tried.append(dict(asked.values))
+        peak = 100.0 * sum(float(value) for value in asked.values.values())
+        notes: dict[str, str | float | int] = {"trial": number, "phase": "search"}
+        search.record_outcome(asked.number, asked.values, Outcome(peak, notes))
 
 
 def test_advice_for_what_is_far_behind_is_left_alone() -> None:
