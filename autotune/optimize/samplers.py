@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -39,8 +40,8 @@ CANDIDATE_COUNT = 1000  # candidates per suggestion; each is checked against the
 
 
 class SkoptSampler(SpaceSampler):
-    """A sampler that builds a new ``skopt.Optimizer`` from the completed trials for every suggestion,
-    so no trial is lost.
+    """A sampler that builds a new ``skopt.Optimizer`` from the stored trials for every suggestion, so
+    no trial is lost.
 
     Choices are passed as their indices, because skopt converts values to numpy types. The rules of the
     search space are passed as skopt's space constraint.
@@ -58,20 +59,27 @@ class SkoptSampler(SpaceSampler):
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        completed_trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        trials = study.get_trials(deepcopy=False)
+        completed_trials = [t for t in trials if t.state is TrialState.COMPLETE]
+        pending_trials = [
+            t for t in trials if t.state is TrialState.RUNNING and t.number != trial.number
+        ]
         dimensions = self._task.space.tunable_dimensions
-        complete_settings = [{**self._task.space.baseline, **t.params} for t in completed_trials]
+        complete_settings = [
+            {**self._task.space.baseline, **t.params} for t in (*completed_trials, *pending_trials)
+        ]
         points = [
             [_encode_value(d, d.clip(params[d.name])) for d in dimensions]
             for params in complete_settings
         ]
         measured_values = [t.value for t in completed_trials if t.value is not None]
+        losses = [-float(log_value) for log_value in compute_log_values(measured_values)]
+        # Pending trials count as average results, so that no other test bed gets the same suggestion.
+        losses += [fmean(losses or [0.0])] * len(pending_trials)
         with warnings.catch_warnings():
             # Ignore warnings about skopt's internals: deprecated calls, and imperfect convergence.
             warnings.simplefilter("ignore")
-            suggested_point = self._suggest_point(
-                points, [-float(log_value) for log_value in compute_log_values(measured_values)]
-            )
+            suggested_point = self._suggest_point(points, losses)
         return {
             d.name: _decode_value(d, value)
             for d, value in zip(dimensions, suggested_point, strict=True)

@@ -11,7 +11,7 @@ from spaces import SPACE, many, peak
 from autotune.errors import AutotuneError
 from autotune.optimize import samplers
 from autotune.optimize.base import SamplerTask
-from autotune.optimize.samplers import SAMPLERS, choose_sampler
+from autotune.optimize.samplers import SAMPLERS, SKOPT_SURROGATES, choose_sampler
 from autotune.optimize.searcher import Outcome, Searcher
 from autotune.services.base import Effect, Settings
 
@@ -98,8 +98,9 @@ def test_the_model_finds_the_top_within_thirty_trials() -> None:
     assert np.mean([height > 0.8 * top for height in heights[15:]]) > 0.6
 
 
-def test_what_is_being_measured_elsewhere_is_not_suggested_again() -> None:
-    search, rng = searcher("gp"), np.random.default_rng(1)
+@pytest.mark.parametrize("kind", ["gp", *SKOPT_SURROGATES])
+def test_what_is_being_measured_elsewhere_is_not_suggested_again(kind: str) -> None:
+    search, rng = searcher(kind), np.random.default_rng(1)
     for number, settings in enumerate((SPACE.baseline, SPACE.preset_settings("recommended"))):
         search.record_outcome(None, settings, told(number, settings, rng))
     asked = [tuple(search.suggest().values.items()) for _ in range(4)]
