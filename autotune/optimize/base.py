@@ -61,12 +61,21 @@ def strip_numpy_types(values: Mapping[str, object]) -> dict[str, Value]:
 class SamplerTask:
     """The task of a sampler. ``trial_budget`` is the number of configurations that the budget allows,
     including presets. ``has_several_beds`` is true if several configurations are measured concurrently.
+    ``stored_trials`` is the number of trials from earlier sessions.
     """
 
     space: SearchSpace
     trial_budget: int = 40
     seed: int = 1
     has_several_beds: bool = False
+    stored_trials: int = 0
+
+    @property
+    def session_seed(self) -> int:
+        """Return the seed of random numbers that a sampler does not store. Each session has another
+        seed, because a resumed search would otherwise repeat its first suggestions.
+        """
+        return (self.seed + self.stored_trials) % 2**32
 
     @cached_property
     def grid(self) -> ParameterGrid:

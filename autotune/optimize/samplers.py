@@ -276,12 +276,12 @@ def build_tpe_sampler(task: SamplerTask) -> BaseSampler:
         multivariate=True,
         group=False,
         constant_liar=task.has_several_beds,  # pending trials count as poor results
-        seed=task.seed,
+        seed=task.session_seed,
     )
 
 
 def build_random_sampler(task: SamplerTask) -> BaseSampler:
-    return RandomSampler(seed=task.seed)
+    return RandomSampler(seed=task.session_seed)
 
 
 def build_sobol_sampler(task: SamplerTask) -> BaseSampler:

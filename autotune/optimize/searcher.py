@@ -93,6 +93,14 @@ class Outcome:
     notes: Mapping[str, str | float | int]
 
 
+def _count_stored_trials(storage: BaseStorage, study_name: str) -> int:
+    try:
+        study_id = storage.get_study_id_from_name(study_name)
+    except KeyError:
+        return 0  # a new study
+    return storage.get_n_trials(study_id)
+
+
 class Searcher:
     """One Optuna study over the flat space.
 
@@ -117,7 +125,8 @@ class Searcher:
     ) -> None:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self._condensed = is_condensed
-        self._use_sampler(SamplerTask(space, trial_budget, seed, has_several_beds))
+        stored_trials = _count_stored_trials(storage, study_name)
+        self._use_sampler(SamplerTask(space, trial_budget, seed, has_several_beds, stored_trials))
         self.chosen = choose_sampler(sampler_name, self._task)
         # Maps a trial's number in the study to Optuna's trial number, for suggestions from other
         # processes.

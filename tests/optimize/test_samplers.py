@@ -80,6 +80,17 @@ def test_a_new_process_continues_as_the_old_one_would_have(kind: str) -> None:
     )
 
 
+@pytest.mark.parametrize("kind", ["random", "tpe"])
+def test_a_resumed_search_does_not_repeat_its_suggestions(kind: str) -> None:
+    storage, suggestions = optuna.storages.InMemoryStorage(), list[Settings]()
+    for number in range(3):
+        search = searcher(kind, storage=storage)
+        asked = search.suggest()
+        assert asked.values not in suggestions
+        suggestions.append(asked.values)
+        search.record_outcome(asked.number, asked.values, Outcome(100.0, {"trial": number}))
+
+
 def test_the_model_keeps_every_rule_by_itself() -> None:
     search = searcher("gp")
     rng = np.random.default_rng(4)
