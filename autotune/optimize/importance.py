@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import combinations
-from math import exp
+from math import exp, inf
 
 import numpy as np
 import numpy.typing as npt
@@ -97,7 +97,8 @@ def find_range_edges(surrogate: SurrogateModel, best_point: GridPoints) -> tuple
     """Return the parameters whose best value is at an end of the range, if the predicted peak still
     rises towards that end.
 
-    Parameters are left out if the 90 % interval of their effect contains zero.
+    Parameters are left out if the 90 % interval of their effect contains zero, or if no value is beyond
+    that end.
     """
     range_edges, effect_sds = [], compute_effect_sds(surrogate)
     clear_effects = {
@@ -122,8 +123,10 @@ def find_range_edges(surrogate: SurrogateModel, best_point: GridPoints) -> tuple
                 best_point[d] + (step if range_end == "low" else -step), 0, level_count - 1
             )
             mean_log_peaks, _ = surrogate.predict(np.array([best_point, inner_point]))
-            if mean_log_peaks[0] > mean_log_peaks[1]:
-                range_edges.append(_suggest_wider_range(axis, best_point[d], range_end))
+            edge = _suggest_wider_range(axis, best_point[d], range_end)
+            can_be_wider = edge.try_range != axis.dimension.bounds
+            if can_be_wider and mean_log_peaks[0] > mean_log_peaks[1]:
+                range_edges.append(edge)
     return tuple(range_edges)
 
 
@@ -135,7 +138,11 @@ def _suggest_wider_range(axis: GridAxis, level: int, range_end: str) -> RangeEdg
     else:
         bounds = (low / WIDENING_FACTOR if dimension.is_logarithmic else low - (high - low), high)
     # Counts and sizes cannot be negative, and a count of workers cannot be below one.
-    lowest_bound = min(low, 1.0) if dimension.is_integer and low > 0 else min(low, 0.0)
+    lowest_bound = (
+        -inf if low < 0 and low not in dimension.parameter.special_values else min(low, 0.0)
+    )
+    if dimension.is_integer and low > 0:
+        lowest_bound = min(low, 1.0)
     clipped_bounds = [dimension.to_number(max(lowest_bound, bound)) for bound in bounds]
     return RangeEdge(
         dimension.name, axis.values[level], range_end, (clipped_bounds[0], clipped_bounds[1])

@@ -77,3 +77,20 @@ def test_a_configuration_measured_again_and_again_counts_once(surrogate: Surroga
     assert importance.compute_effects(repeated) == pytest.approx(
         importance.compute_effects(surrogate)
     )
+
+
+@pytest.mark.parametrize(("low", "wider_ranges"), [(0.0, []), (-1.0, [(-3.0, 1.0)])])
+def test_a_range_is_widened_only_if_there_are_values_beyond_its_end(
+    low: float, wider_ranges: list[tuple[float, float]]
+) -> None:
+    first, *others = SPACE.dimensions
+    grid = ParameterGrid.from_dimensions((replace(first, low=low), *others), SPACE.baseline)
+    rng = np.random.default_rng(1)
+    points = (rng.random((70, 6)) * grid.level_counts).astype(int)
+    log_peaks = -0.4 * points[:, 0] / 100.0 + rng.normal(0, 0.01, 70)
+    zeros, nothing = np.zeros(70), np.empty((0, 6), int)
+    surrogate = SurrogateModel.fit(
+        grid, TrialObservations(points, log_peaks, zeros, zeros > 0, nothing, nothing)
+    )
+    edges = importance.find_range_edges(surrogate, grid.encode({"t.x.p0": low}))
+    assert [edge.try_range for edge in edges] == wider_ranges
