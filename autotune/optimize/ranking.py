@@ -13,6 +13,7 @@ from statistics import NormalDist
 
 from autotune.estimate import MEASUREMENT_LOG_SD, MIN_LOG_SD, Estimate
 from autotune.services.base import Settings, Value
+from autotune.space.dimension import Dimension
 from autotune.space.space import SearchSpace
 
 # another configuration replaces the best preset if it is better with at least this probability
@@ -134,7 +135,9 @@ def transfer_settings(
     for settings in ranked_configurations:
         changed_settings = {n: v for n, v in settings.items() if v != baseline.get(n)}
         applicable_values = {
-            n: dimensions[n].clip(v) for n, v in changed_settings.items() if n in dimensions
+            n: dimensions[n].clip(v)
+            for n, v in changed_settings.items()
+            if n in dimensions and _has_usable_type(dimensions[n], v)
         }
         new_values = {n: v for n, v in applicable_values.items() if v != dimensions[n].baseline}
         if (
@@ -144,3 +147,8 @@ def transfer_settings(
         ):
             configurations.append(new_values)
     return tuple(configurations[:max_settings])
+
+
+def _has_usable_type(dimension: Dimension, value: Value) -> bool:
+    """True if ``value`` is a number, or if the dimension has choices."""
+    return bool(dimension.choices) or not isinstance(value, str | bool)

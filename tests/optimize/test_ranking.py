@@ -4,6 +4,7 @@ from spaces import SPACE
 
 from autotune.estimate import Estimate
 from autotune.optimize.ranking import find_winner, transfer_settings
+from autotune.services.base import Value
 
 
 def peak(value: float) -> Estimate:
@@ -41,3 +42,12 @@ def test_the_same_here_is_tried_once_and_what_hardly_applies_not_at_all() -> Non
 def test_no_more_than_a_few() -> None:
     ranked = [{**STOCK, "web.x.children": n} for n in range(10, 20)]
     assert len(transfer_settings(ranked, STOCK, SPACE)) == 3
+
+
+def test_a_word_is_not_transferred_to_a_parameter_that_is_now_a_number() -> None:
+    stock: dict[str, Value] = {**STOCK, "web.x.children": "few"}
+    ranked: list[dict[str, Value]] = [
+        {**stock, "web.x.children": "many"},
+        {**stock, "web.x.threads": 2},
+    ]
+    assert transfer_settings(ranked, stock, SPACE) == ({"web.x.threads": 2},)
