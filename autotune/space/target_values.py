@@ -118,6 +118,7 @@ def build_declared_dimensions(file: TargetFile) -> tuple[Dimension, ...]:
     choice or the middle of the range (on a logarithmic scale with ``log: true``).
     """
     rules = file.target.parameters
+    dimensions = {name: _build_dimension(file, name, rule) for name, rule in rules.items()}
 
     @cache  # because parameters may share conditions, the number of ways to them grows exponentially
     def list_conditions(parameter_name: str) -> Conditions:
@@ -125,16 +126,29 @@ def build_declared_dimensions(file: TargetFile) -> tuple[Dimension, ...]:
 
         A parameter has no effect if the parameters in its conditions have no effect.
         """
-        own_conditions = tuple((rules[parameter_name].when or {}).items())
+        own_conditions = tuple(
+            (other, _parse_condition(file, dimensions[other], parameter_name, values))
+            for other, values in (rules[parameter_name].when or {}).items()
+        )
         conditions = (c for other, _ in own_conditions for c in list_conditions(other))
         return tuple(dict.fromkeys((*own_conditions, *conditions)))
 
     return tuple(
-        replace(
-            _build_dimension(file, parameter_name, rule), conditions=list_conditions(parameter_name)
-        )
-        for parameter_name, rule in rules.items()
+        replace(dimension, conditions=list_conditions(name))
+        for name, dimension in dimensions.items()
     )
+
+
+def _parse_condition(
+    file: TargetFile, dimension: Dimension, conditional_name: str, values: Iterable[Scalar]
+) -> tuple[Value, ...]:
+    """Return the values that a condition accepts. A number is converted to the unit of ``dimension``.
+    Raises TargetError.
+    """
+    if dimension.choices:
+        return tuple(values)
+    location = ("parameters", conditional_name, "when", dimension.name)
+    return tuple(parse_value(file, dimension, location, value) for value in values)
 
 
 def _build_dimension(file: TargetFile, parameter_name: str, rule: ParameterRule) -> Dimension:

@@ -57,6 +57,15 @@ def test_conditions_reach_through(tmp_path: Path) -> None:
     assert found.active_parameters({"a": "off", "b": "y", "c": 1}) == {"a"}
 
 
+def test_a_condition_on_a_size_is_in_the_unit_of_the_parameter(tmp_path: Path) -> None:
+    found = space(
+        tmp_path, "a: {range: [1MB, 8MB], unit: MB}, b: {choices: [x, y], when: {a: [2MB, 3]}}"
+    )
+    for size in (1, 2, 3, 4):
+        active_names = {"a", "b"} if size in (2, 3) else {"a"}
+        assert found.active_parameters({"a": size, "b": "x"}) == active_names
+
+
 def test_a_condition_that_parameters_share_is_listed_once(tmp_path: Path) -> None:
     rules = ["p0: {choices: [x, y]}", "p1: {choices: [x, y]}"]
     rules += [
