@@ -28,7 +28,7 @@ from autotune.discovery.tiers import (
 )
 from autotune.errors import AutotuneError, TargetError
 from autotune.parameter_name import ParameterName
-from autotune.services.base import AdoptedConfig
+from autotune.services.base import AdoptedConfig, Settings
 from autotune.services.registry import catalogue_of, choice_name
 from autotune.space.dimension import AdoptedValues
 from autotune.target.model import Tier
@@ -73,6 +73,11 @@ class HostTemplates:
         """
         skipped_reasons = {**self.adopted_values.skipped, **reasons}
         return replace(self, adopted_values=replace(self.adopted_values, skipped=skipped_reasons))
+
+    def with_kernel_values(self, kernel_values: Settings) -> HostTemplates:
+        """Return the templates with the baselines of kernel settings, which a resumed study uses."""
+        values = {**self.adopted_values.values, **kernel_values}
+        return replace(self, adopted_values=replace(self.adopted_values, values=values))
 
     @property
     def to_record(self) -> dict[str, Any]:

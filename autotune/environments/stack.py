@@ -53,6 +53,7 @@ from autotune.parameter_name import ParameterName
 from autotune.runtimes import load_runtime
 from autotune.services.base import Action, AdoptedConfig, Role, Settings
 from autotune.services.registry import expected_body, list_target_services
+from autotune.space import kernel
 from autotune.space import space as spaces
 from autotune.space.dimension import NAMED_SETTINGS
 from autotune.space.facts import HostFacts
@@ -475,7 +476,7 @@ def prepare(file: TargetFile) -> StackEnvironment:
     # Edits are tested once per study; a resumed study uses the recorded result.
     needs_proof = runtime.installed and file.adopted is None
     edit_proof = prove_edits(space, instances, stack_files.read_values) if needs_proof else NO_PROOF
-    templates = templates.without_parameters(edit_proof.refuted)
+    templates = _complete_templates(templates, edit_proof, space)
     return StackEnvironment(
         replace(file, adopted=templates.to_record if runtime.installed else None),
         space.with_fixed_parameters(edit_proof.refuted),
@@ -489,6 +490,14 @@ def prepare(file: TargetFile) -> StackEnvironment:
         (*templates.skipped_lines, *removal_lines),
         edit_proof,
     )
+
+
+def _complete_templates(
+    templates: HostTemplates, edit_proof: EditProof, space: SearchSpace
+) -> HostTemplates:
+    """Return the templates without refuted parameters, and with the baselines of kernel settings."""
+    kernel_values = kernel.list_baselines(space.dimensions)
+    return templates.without_parameters(edit_proof.refuted).with_kernel_values(kernel_values)
 
 
 def _find_load_hosts(

@@ -203,8 +203,8 @@ class Dimension:
 class AdoptedValues:
     """Values by full parameter name, read from host files that autotune edits in place.
 
-    ``values`` are in effect and become the baseline. ``skipped`` contains the parameters that are not
-    tuned, with the reasons.
+    ``values`` are in effect and become the baseline. In a resumed study, they include kernel settings.
+    ``skipped`` contains the parameters that are not tuned, with the reasons.
     """
 
     values: Mapping[str, Value] = field(default_factory=dict)

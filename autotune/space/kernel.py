@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from autotune.parameter_name import ParameterName
-from autotune.services.base import Settings
+from autotune.services.base import Settings, Value
 from autotune.services.readback import parse_number
 from autotune.services.sysctl.service import (
     ALLOWED_CHOICES_KEYS,
@@ -65,6 +65,31 @@ def list_kernel_values(target: Target, settings: Settings) -> dict[str, dict[str
         for host in tier.hosts:
             kernel_values[host] = {**values_by_key, **kernel_values.get(host, {})}
     return kernel_values
+
+
+def list_baselines(dimensions: Iterable[Dimension]) -> dict[str, Value]:
+    """Return the baselines of the kernel settings, for the record of a study."""
+    return {d.name: d.baseline for d in dimensions if _is_kernel_setting(d)}
+
+
+def with_recorded_values(
+    target: Target, facts: Mapping[str, HostFacts], recorded_values: Settings
+) -> dict[str, HostFacts]:
+    """Return the facts with the kernel values that a study recorded when it started.
+
+    A killed session may have left other values on the hosts.
+    """
+    kernel_values = list_kernel_values(target, recorded_values)
+    return {
+        host: replace(
+            host_facts,
+            kernel_values={
+                key: kernel_values.get(host, {}).get(key, value)
+                for key, value in host_facts.kernel_values.items()
+            },
+        )
+        for host, host_facts in facts.items()
+    }
 
 
 def find_unsettable_settings(

@@ -416,6 +416,7 @@ def build_space(
     if target.command is not None:
         dimensions, excluded_lines = build_declared_dimensions(file), tuple[str, ...]()
     else:
+        facts = kernel.with_recorded_values(target, facts, adopted_values.values)
         dimensions = build_dimensions(file, facts, adopted_values)
         unsettable_names, excluded_lines = kernel.find_unsettable_settings(
             target, dimensions, facts

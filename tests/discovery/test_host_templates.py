@@ -104,6 +104,8 @@ def test_what_runs_on_the_hosts_in_no_tier_is_named(tmp_path: Path) -> None:
 def test_a_study_goes_on_with_what_it_began_with(tmp_path: Path) -> None:
     files = in_place(target(tmp_path))
     assert from_record(json.loads(json.dumps(files.to_record))) == files
+    resumed = from_record(files.with_kernel_values({"web.sysctl.vm.swappiness": 10}).to_record)
+    assert resumed.adopted_values.values["web.sysctl.vm.swappiness"] == 10
     assert from_record({}) == HostTemplates()  # of a version that wrote whole files
     with pytest.raises(AutotuneError, match="cannot read the study's record"):
         from_record({"own": {"x": 1}})

@@ -5,6 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from autotune.space import kernel
+from autotune.space.dimension import AdoptedValues
+from autotune.space.space import build_space
+from autotune.target.read_target import read_target
 from tests.space.targets import KERNEL, ROOMY, fleet
 
 OTHER = replace(ROOMY, kernel_values={**KERNEL, "net.core.somaxconn": "128"})
@@ -100,3 +104,19 @@ def test_limits_reach_what_the_host_allows(tmp_path: Path) -> None:
     limits = {d.name: (d.baseline, d.high) for d in space.dimensions if ".limits." in d.name}
     assert limits["web.limits.nofile"] == (1024, 30_000)
     assert limits["lb.limits.nofile"] == (1024, 100_000)
+
+
+def test_a_resumed_study_keeps_the_baselines_that_it_recorded(tmp_path: Path) -> None:
+    """A killed session leaves its last values on the hosts."""
+    kernel_values = {**KERNEL, "net.ipv4.tcp_available_congestion_control": "reno bbr cubic htcp"}
+    host = replace(ROOMY, kernel_values=kernel_values)
+    left_values = {"net.core.somaxconn": "65535", "net.ipv4.tcp_congestion_control": "cubic"}
+    hosts = ("lb1", "web1", "web2", "mc1", "db1")
+    fleet(tmp_path)
+    target_file = read_target(tmp_path / "fleet.yaml")
+    first = build_space(target_file, dict.fromkeys(hosts, host))
+    facts = dict.fromkeys(hosts, replace(host, kernel_values={**kernel_values, **left_values}))
+    recorded = AdoptedValues(kernel.list_baselines(first.dimensions))
+    resumed = build_space(target_file, facts, recorded)
+    assert resumed.dimensions == first.dimensions
+    assert build_space(target_file, facts).baseline != first.baseline
