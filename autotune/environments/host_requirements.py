@@ -43,10 +43,13 @@ def require_applications(stack_files: StackFiles, instances: Sequence[ServiceIns
 def require_persisted_state(
     stack_files: StackFiles, settings: Settings, instances: Sequence[ServiceInstance]
 ) -> None:
-    """Raise AutotuneError if a restart would lose settings that are not in any file."""
+    """Raise AutotuneError if a restart would lose settings or data."""
+    target = stack_files.file.target
     for instance in instances:
         argv = instance.service.build_unpersisted_check(
-            instance.placement, stack_files.render(instance, settings)
+            instance.placement,
+            stack_files.render(instance, settings),
+            allows_data_loss=target.tiers[instance.placement.tier].allow_data_loss,
         )
         if argv and (check_output := _run_on_host(stack_files, instance, argv)):
             sentence, _, hint = check_output.partition("\n")

@@ -533,12 +533,13 @@ class Service:
         return 0.0
 
     def build_unpersisted_check(
-        self, placement: Placement, files: Mapping[str, bytes]
+        self, placement: Placement, files: Mapping[str, bytes], *, allows_data_loss: bool = False
     ) -> Argv | None:
-        """Return a command for root that prints which settings a restart with ``files`` would lose.
+        """Return a command for root that prints which settings or data a restart with ``files``
+        would lose.
 
         The first line of the output describes the problem, and the second line describes the fix.
-        The output is empty if ``files`` contain all settings.
+        The output is empty if a restart loses nothing, or only data that may be lost.
         """
         return None
 

@@ -81,11 +81,37 @@ shift
 """
 _PROTECTED_PATTERN = re.compile(rb"(?mi)^[ \t]*(?:requirepass|aclfile|user)[ \t]")
 _WITH_AUTH_SCRIPT = f'{_AUTH_SCRIPT}exec "$@"\n'
+# When Redis starts, it loads the append-only file if its files enable it, or else the last snapshot.
+# When it stops, it writes a snapshot only if `save` sets save points. CONFIG SET and the unit's command
+# may change both settings.
+_UNSAVED_DATA_SCRIPT = r"""
+last() { # option: prints its last value in the files, without blanks
+    sed -n "s/^[ \t]*$1[ \t]\+//Ip" -- $files | tail -n 1 | tr -d ' \t\r'
+}
+ask() { "$client" -h "$address" -p "$port" "$@" 2>/dev/null; }
+client=$1 port=$3 addresses="$2 127.0.0.1"
+case $(last appendonly) in *[yY][eE][sS]*) loads=log ;; *) loads=snapshot ;; esac
+# If the files keep no data, the server is restarted only if its tier allows data loss.
+case $5$loads$(last save) in kept* | snapshot'""' | snapshot"''") addresses= ;; esac
+for address in $addresses; do
+    case $(ask INFO) in *role:slave*) break ;; *:keys=*) ;; *) continue ;; esac
+    case $loads$(ask CONFIG GET save),$(ask CONFIG GET appendonly) in
+        snapshotsave,* | log*,appendonly*no)
+            echo "at port $port keeps less data on disk than its files set, and a restart would lose data"
+            login=${REDISCLI_AUTH:+--askpass }
+            command="$client -h $address -p $port ${login}CONFIG REWRITE"
+            allow="set \`allow_data_loss: true\` in the tier"
+            echo "run $command to save its settings in its file, or $allow"
+            exit ;;
+    esac
+done
+"""
 # If the files define users, they also contain the users' passwords, so a restart loses nothing.
 # Otherwise, the script queries the server with the password in the files. A server with a different
 # password refuses the password in the files.
 _UNPERSISTED_SCRIPT = (
     _AUTH_SCRIPT
+    + _UNSAVED_DATA_SCRIPT
     + r"""
 if [ -n "$4" ] && grep -qi -e '^[[:blank:]]*\(requirepass\|aclfile\|user\)[[:blank:]]' -- $files; then
     echo "uses users or a password from $file, which the replaced file would lose"
@@ -166,14 +192,16 @@ class RedisProtocolServer(Service):
         )
 
     def build_unpersisted_check(
-        self, placement: Placement, files: Mapping[str, bytes]
+        self, placement: Placement, files: Mapping[str, bytes], *, allows_data_loss: bool = False
     ) -> Argv | None:
-        """Return a check for passwords that a restart would lose.
+        """Return a check for data and passwords that a restart would lose.
 
-        A password may have been set with `CONFIG SET`, or may be only in a file that autotune replaces.
+        `CONFIG SET` may have changed a password or the persistence settings. A password may also be only
+        in a file that autotune replaces.
         """
         main_file = _get_main_file(placement, self.config_path(placement))
         client_program = placement.programs["redis-cli"]
+        is_never_restarted = bool(placement.adopted and placement.adopted.loses)
         is_unprotected = placement.adopted is None and not any(
             map(_PROTECTED_PATTERN.search, files.values())
         )
@@ -187,6 +215,7 @@ class RedisProtocolServer(Service):
             placement.listen.host,
             str(placement.listen.port),
             "whole" if is_unprotected else "",
+            "kept" if is_never_restarted or allows_data_loss else "",
         )
 
     def build_loader(self, placement: Placement) -> StoreLoader:

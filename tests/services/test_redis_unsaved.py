@@ -1,4 +1,4 @@
-"""A password of a Redis that is in no file: a restart would open it, or lock its clients out."""
+"""What no file says of a running Redis: a restart would open it, lock clients out, or lose data."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -31,29 +33,41 @@ def cli(port: int, *words: str, password: str = "") -> str:
     return subprocess.run(argv, capture_output=True, text=True, check=False).stdout.strip()
 
 
-def unsaved(port: int, lines: str, *commands: tuple[str, ...], place: Path) -> str:
-    """What is said of a server with these lines in its file that was then told these commands."""
+@contextmanager
+def started(port: int, place: Path, text: str, *options: str) -> Iterator[Placement]:
+    """A server with this file, adopted as a host's own."""
     file = place / "redis.conf"
-    (place / "more.conf").write_text(f'requirepass "{PASSWORD}"\n')
-    (place / "users.acl").write_text(f"user default on >{PASSWORD.replace(' ', '')} ~* &* +@all\n")
-    file.write_text(f"port {port}\nbind 127.0.0.1\nsave ''\n{lines.replace('HERE', str(place))}")
-    server = subprocess.Popen(["redis-server", str(file)], cwd=place, stdout=subprocess.DEVNULL)
+    file.write_text(f"port {port}\nbind 127.0.0.1\ndir {place}\n{text}", newline="")
+    argv = ["redis-server", str(file), *options]
+    server = subprocess.Popen(argv, cwd=place, stdout=subprocess.DEVNULL)
     try:
         while not cli(port, "PING"):
             assert server.poll() is None
             time.sleep(0.01)
-        for command in commands:
-            assert cli(port, *command, password=PASSWORD if PASSWORD in lines else "") == "OK"
         programs = {"redis-cli": str(shutil.which("redis-cli"))}
         own = AdoptedConfig((ConfigFile(str(file), "redis.conf.j2"),))
-        site = Placement(tier="store", host="h", role=Role.STORE, directory="/run/x", installed=True,
-                    listen=Endpoint("127.0.0.1", port), programs=programs, adopted=own)  # fmt: skip
-        argv = Redis().build_unpersisted_check(site, {})
-        assert argv is not None
-        return LocalTransport().run(argv).stdout
+        yield Placement(tier="store", host="h", role=Role.STORE, directory="/run/x", installed=True,
+                   listen=Endpoint("127.0.0.1", port), programs=programs, adopted=own)  # fmt: skip
     finally:
         server.kill()
         server.wait()
+
+
+def checked(site: Placement, *, allows_data_loss: bool = False) -> str:
+    """What is said of a running server."""
+    argv = Redis().build_unpersisted_check(site, {}, allows_data_loss=allows_data_loss)
+    assert argv is not None
+    return LocalTransport().run(argv).stdout.strip()
+
+
+def unsaved(port: int, lines: str, *commands: tuple[str, ...], place: Path) -> str:
+    """What is said of a server with these lines in its file that was then told these commands."""
+    (place / "more.conf").write_text(f'requirepass "{PASSWORD}"\n')
+    (place / "users.acl").write_text(f"user default on >{PASSWORD.replace(' ', '')} ~* &* +@all\n")
+    with started(port, place, f"save ''\n{lines.replace('HERE', str(place))}") as site:
+        for command in commands:
+            assert cli(port, *command, password=PASSWORD if PASSWORD in lines else "") == "OK"
+        return checked(site)
 
 
 def test_what_a_file_includes_is_never_an_option_of_what_reads_it(tmp_path: Path) -> None:
@@ -125,10 +139,65 @@ def test_no_whole_file_takes_a_password_away(
 def test_a_password_in_no_file_is_told(
     port: int, tmp_path: Path, lines: str, commands: tuple[tuple[str, ...], ...], refused: bool
 ) -> None:
-    sentence, _, command = unsaved(port, lines, *commands, place=tmp_path).strip().partition("\n")
+    sentence, _, command = unsaved(port, lines, *commands, place=tmp_path).partition("\n")
     assert bool(sentence) == refused
     assert ("CONFIG REWRITE" in command) == refused
     assert PASSWORD not in sentence + command
+
+
+NO_SNAPSHOTS = ("CONFIG", "SET", "save", "")
+NO_LOG, LOG = (("CONFIG", "SET", "appendonly", word) for word in ("no", "yes"))
+IN_COMMAND = ("--save", "", "--appendonly", "no")
+
+
+@pytest.mark.stack
+@pytest.mark.parametrize(
+    ("text", "options", "commands", "refused"),
+    [
+        ("", (), (), False),
+        ("", (), (NO_SNAPSHOTS,), True),
+        ("", IN_COMMAND, (), True),
+        ("", (), (NO_SNAPSHOTS, ("FLUSHALL",)), False),
+        ("", (), (NO_SNAPSHOTS, ("REPLICAOF", "127.0.0.1", "1")), False),
+        ("", (), (LOG,), False),
+        ("", (), (LOG, NO_SNAPSHOTS), True),  # it starts with the last snapshot
+        ("appendonly yes\n", (), (NO_SNAPSHOTS,), False),
+        ("appendonly yes\n", (), (NO_LOG,), True),  # it starts with the log
+        ('AppendOnly "yes"\r\n', IN_COMMAND, (), True),
+        ("save 60 1\nSAVE ''\n", (), (), False),  # whether this may be lost, its tier says
+        ('save ""\r\nappendonly no\r\n', IN_COMMAND, (), False),
+        ('save ""\nappendonly yes\n', (), (NO_LOG,), True),
+        (f'requirepass "{PASSWORD}"\n', (), (NO_SNAPSHOTS,), True),
+        ("user default on nopass ~* &* +@all\n", (), (NO_SNAPSHOTS,), True),
+    ],
+)
+def test_data_that_a_restart_would_lose_are_told(
+    port: int,
+    tmp_path: Path,
+    text: str,
+    options: tuple[str, ...],
+    commands: tuple[tuple[str, ...], ...],
+    refused: bool,
+) -> None:
+    password = PASSWORD if PASSWORD in text else ""
+    with started(port, tmp_path, text, *options) as site:
+        for command in (("SET", "key", "value"), *commands):
+            assert cli(port, *command, password=password) == "OK"
+        sentence, _, hint = checked(site).partition("\n")
+        assert ("a restart would lose data" in sentence) == bool(sentence) == refused
+        assert PASSWORD not in sentence + hint
+        assert site.adopted is not None
+        assert not checked(replace(site, adopted=replace(site.adopted, loses="its data")))
+        assert not checked(site, allows_data_loss=True)
+        if not refused:
+            return
+        remedy = hint.removeprefix("run ").partition(" to save ")[0]
+        assert ("--askpass" in remedy) == bool(password)
+        login = ["-a", PASSWORD] if password else []
+        program, *words = remedy.replace("--askpass ", "").split()
+        argv = [program, *login, *words]
+        assert subprocess.run(argv, capture_output=True, text=True, check=True).stdout == "OK\n"
+        assert not checked(site)  # its files now say so
 
 
 @pytest.fixture

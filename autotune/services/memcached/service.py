@@ -158,7 +158,7 @@ class Memcached(Service):
         return (placement.programs["memcached"], *parse_options(files[self.config_path(placement)]))
 
     def build_unpersisted_check(
-        self, placement: Placement, files: Mapping[str, bytes]
+        self, placement: Placement, files: Mapping[str, bytes], *, allows_data_loss: bool = False
     ) -> Argv | None:
         """Return a check for client authentication, which autotune would disable by replacing the
         file.

@@ -27,6 +27,11 @@ REFERENCE = ServiceReference(
             "A restart would remove the password. `CONFIG REWRITE` writes the password to the file.",
         ),
         UntunedReason(
+            "A server that keeps less data on disk than its files set, after `CONFIG SET` or options in"
+            " its command",
+            "A restart would lose data. `CONFIG REWRITE` writes `save` and `appendonly` to the file.",
+        ),
+        UntunedReason(
             "`maxmemory`, eviction, snapshots and the append-only file",
             "These settings determine which data is kept.",
         ),
