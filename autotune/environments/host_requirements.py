@@ -43,7 +43,7 @@ def require_applications(stack_files: StackFiles, instances: Sequence[ServiceIns
 def require_persisted_state(
     stack_files: StackFiles, settings: Settings, instances: Sequence[ServiceInstance]
 ) -> None:
-    """Raise AutotuneError if a restart would lose settings or data."""
+    """Raise AutotuneError if a restart would lose settings or data, or would stop a cluster."""
     target = stack_files.file.target
     for instance in instances:
         argv = instance.service.build_unpersisted_check(

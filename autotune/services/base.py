@@ -535,7 +535,7 @@ class Service:
     def build_unpersisted_check(
         self, placement: Placement, files: Mapping[str, bytes], *, allows_data_loss: bool = False
     ) -> Argv | None:
-        """Return a command for root that prints which settings or data a restart with ``files``
+        """Return a command for root that prints which settings, data or cluster a restart with ``files``
         would lose.
 
         The first line of the output describes the problem, and the second line describes the fix.

@@ -110,6 +110,21 @@ def test_an_adopted_one_is_asked_at_its_own_socket() -> None:
     assert service.build_validation(adopted, {})[-1] == mariadb._ERROR_PATTERN
 
 
+@pytest.mark.parametrize(
+    ("printed", "refused"),
+    [("wsrep_connected\tON", True), ("wsrep_connected\tOFF", False), ("", False)],
+)
+def test_a_node_of_a_cluster_is_refused(printed: str, refused: bool, tmp_path: Path) -> None:
+    client = tmp_path / "mariadb"
+    client.write_text(f"#!/bin/sh\ncase $* in *wsrep_connected*) echo '{printed}' ;; esac\n")
+    client.chmod(0o755)
+    site = replace(SITE, programs={"mariadb": str(client)})
+    argv = mariadb.Mariadb().build_unpersisted_check(site, {})
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    assert ("Galera" in done.stdout) == refused
+    assert len(done.stdout.splitlines()) == 2 * refused
+
+
 SHOP = """\
 name: shop
 slo: {p99: 500ms}

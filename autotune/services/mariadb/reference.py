@@ -24,6 +24,11 @@ REFERENCE = ServiceReference(
             "MariaDB reads both places. Move the options to `/etc/mysql`.",
         ),
         UntunedReason(
+            "A node of a Galera cluster",
+            "autotune restarts all hosts of a tier together, which would stop the cluster. `check`"
+            " refuses such a host.",
+        ),
+        UntunedReason(
             "An option under another name (`skip_…`, `maximum_…`, an abbreviation)",
             "The effective line would be unclear. Use the full name.",
         ),

@@ -39,6 +39,13 @@ wrong=$(printf '%s\\n' "$said" | grep -E -e "$pattern") || [ "$status" = 0 ] || 
 printf '%s\\n' "$wrong"
 exit 1
 """
+# Arguments: the command that prints whether the server is connected to a cluster. After all nodes have
+# stopped, a cluster starts again only if an administrator selects its first node (galera_new_cluster).
+_CLUSTER_CHECK_SCRIPT = """
+case $("$@" 2>/dev/null) in *ON) ;; *) exit ;; esac
+echo "is a node of a Galera cluster, which stops if all hosts of its tier restart together"
+echo "remove the tier, or tune a copy of the database outside of the cluster"
+"""
 _ERROR_PATTERN = r"\[ERROR\]|option '({})': .* adjusted to".format(
     "|".join(parameter.name.replace("_", "[-_]") for parameter in PARAMETERS)
 )
@@ -88,6 +95,13 @@ class Mariadb(Service):
             _ERROR_PATTERN,
             *new_files,
         )
+
+    def build_unpersisted_check(
+        self, placement: Placement, files: Mapping[str, bytes], *, allows_data_loss: bool = False
+    ) -> Argv:
+        """Return a check for a cluster, which a restart of all of its nodes would stop."""
+        query_command = build_query_command(placement, "SHOW GLOBAL STATUS LIKE 'wsrep_connected'")
+        return ("sh", "-c", _CLUSTER_CHECK_SCRIPT, "sh", *query_command)
 
     def get_socket(self, placement: Placement) -> str | Endpoint:
         return placement.adopted_address or placement.listen
