@@ -19,6 +19,11 @@ REFERENCE = ServiceReference(
             " tunable.",
         ),
         UntunedReason(
+            "A parameter that `ALTER ROLE` or `ALTER DATABASE` sets for connected clients",
+            "Sessions of this role or database do not use the value in the file. `ALTER ROLE NAME RESET`"
+            " makes the parameter tunable.",
+        ),
+        UntunedReason(
             "A parameter in `pg_ctl.conf`",
             "The command line overrides the file. Move the parameter to `postgresql.conf`.",
         ),

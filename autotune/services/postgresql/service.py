@@ -83,10 +83,25 @@ done
 """
 _PARAMETERS_BY_NAME = {parameter.name: parameter for parameter in PARAMETERS}
 # Selects effective values and the values in files, which differ while a change waits for a restart
-# (`pending_restart`).
+# (`pending_restart`). Sessions use the values of ALTER ROLE and ALTER DATABASE instead of those in files.
+# If no client is connected, it is unknown whose values the application uses, so all of them count. The
+# values of the role that runs this query, in its database, concern no other session.
 _SETTINGS_QUERY = f"""
-SELECT s.name, s.setting, coalesce(s.unit, ''), coalesce(f.setting, '') FROM pg_settings s
-LEFT JOIN pg_file_settings f ON f.name = s.name AND f.applied WHERE s.name IN {tuple(_PARAMETERS_BY_NAME)}
+WITH clients AS (
+  SELECT usesysid, datid FROM pg_stat_activity
+  WHERE backend_type = 'client backend' AND (usename, datname) <> (current_user, current_database())
+), overrides AS (
+  SELECT lower(split_part(entry, '=', 1)) AS name, substr(entry, strpos(entry, '=') + 1) AS setting,
+    (setrole <> 0, setdatabase <> 0) AS precedence
+  FROM pg_db_role_setting, unnest(setconfig) AS entry
+  WHERE NOT EXISTS (SELECT FROM clients)
+  OR EXISTS (SELECT FROM clients WHERE setrole IN (0, usesysid) AND setdatabase IN (0, datid))
+)
+SELECT s.name, coalesce(o.setting, CASE WHEN s.source IN ('global', 'database', 'user', 'database user')
+  THEN coalesce(f.setting, s.boot_val) ELSE s.setting END), coalesce(s.unit, ''), coalesce(f.setting, '')
+FROM pg_settings s LEFT JOIN overrides o ON o.name = s.name
+LEFT JOIN pg_file_settings f ON lower(f.name) = s.name AND f.applied
+WHERE s.name IN {tuple(_PARAMETERS_BY_NAME)} ORDER BY s.name, o.precedence
 """  # noqa: S608  # all names are constants
 TOTAL_COUNTERS = ("blks_hit", "blks_read", "temp_files", "temp_bytes", "deadlocks")
 LEVEL_CONDITIONS = {"active": "state = 'active'", "lock_waits": "wait_event_type = 'Lock'"}
