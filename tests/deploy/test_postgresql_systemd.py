@@ -138,7 +138,7 @@ def test_its_own_files_are_edited_starved_and_put_back(ground: Ground) -> None:
         pid = ground.sh(DB, "head -n 1 /run/postgresql/*-main.pid")
 
         reloaded = fleet.deploy(
-            settings(fleet, db__postgresql__work_mem=3000, db__postgresql__jit=False)
+            settings(fleet, db__postgresql__work_mem=3000, db__postgresql__checkpoint_timeout=600)
         )
         assert acted(reloaded.actions) == {PART: Action.RELOAD}
         assert overridden(reloaded) == {BY_SQL}

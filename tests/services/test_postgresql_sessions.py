@@ -1,4 +1,4 @@
-"""What sessions of a running PostgreSQL use: the values of roles and databases."""
+"""What sessions of a running PostgreSQL use: values of roles and databases, and plans that they keep."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.services.base import AdoptedConfig, Endpoint, Placement, Role, Settings
+from autotune.services.base import Action, AdoptedConfig, Endpoint, Placement, Role, Settings
 from autotune.services.postgresql.service import LAYOUTS, VERSIONS, Postgresql
 from autotune.transports.local import LocalTransport
 from tests.ports import free_port
@@ -156,3 +156,65 @@ def test_the_value_with_the_highest_precedence_counts(site: Placement) -> None:
         assert answer(session, "SHOW work_mem") == "16MB\n"
         assert effective(site)["work_mem"] == 16_384
     sql(site, "ALTER DATABASE shop RESET ALL; ALTER ROLE app RESET ALL;")
+
+
+_SESSION = """
+SET jit_above_cost = 0; SET plan_cache_mode = force_generic_plan;
+SET enable_bitmapscan = off; SET min_parallel_table_scan_size = 0;
+SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0;
+PREPARE goods(int) AS SELECT count(*), max(name) FROM goods WHERE kind = $1
+"""
+_GOODS = """
+CREATE TABLE goods AS SELECT i % 100 AS kind, md5(i::text) AS name FROM generate_series(1, 100000) i;
+CREATE INDEX ON goods (kind);
+VACUUM ANALYZE goods;
+GRANT SELECT ON goods TO app
+"""
+
+
+@pytest.fixture(scope="module")
+def goods(site: Placement) -> Placement:
+    with connected(site, "postgres") as session:
+        answer(session, _GOODS)
+    return site
+
+
+@contextmanager
+def written(site: Placement, name: str, value: str) -> Iterator[None]:
+    """A value in the cluster's file, which it has read again."""
+    file = Path(site.adopted_address) / "data" / "postgresql.conf"
+    before = file.read_text()
+    file.write_text(f"{before}{name} = {value}\n")
+    sql(site, "SELECT pg_reload_conf()")
+    try:
+        while sql(site, f"SHOW {name}") != f"{value}\n":
+            time.sleep(0.01)
+        yield
+    finally:
+        file.write_text(before)
+        sql(site, "SELECT pg_reload_conf()")
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after", "avoided"),
+    [
+        ("effective_cache_size", "1GB", "1MB", "seqscan"),
+        ("random_page_cost", "4", "8", "seqscan"),
+        ("max_parallel_workers_per_gather", "2", "0", "indexscan"),
+        ("jit", "off", "on", "seqscan"),
+    ],
+)
+def test_values_that_only_affect_plans_need_a_restart(
+    goods: Placement, name: str, before: str, after: str, avoided: str
+) -> None:
+    with written(goods, name, before), connected(goods, "app") as session:
+        answer(session, f"SET enable_{avoided} = off; {_SESSION}")
+        plan = answer(session, "EXPLAIN EXECUTE goods(7)")
+        with written(goods, name, after):
+            while answer(session, f"SHOW {name}") != f"{after}\n":
+                time.sleep(0.01)
+            assert answer(session, "EXPLAIN EXECUTE goods(7)") == plan
+            answer(session, f"DEALLOCATE goods; {_SESSION}")
+            assert answer(session, "EXPLAIN EXECUTE goods(7)") != plan
+    (parameter,) = (p for p in Postgresql().parameters if p.name == name)
+    assert parameter.action is Action.RESTART

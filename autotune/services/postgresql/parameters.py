@@ -35,7 +35,9 @@ PARAMETERS = with_guidance((
     advised("maintenance_work_mem", "Memory for a VACUUM or CREATE INDEX.",
         low=16, high="memory / 8 / 1048576", log=True, stock=64, unit="MB",
         recommended="min(2048, memory / 16 / 1048576)"),
-    advised("effective_cache_size",
+    # After a reload, sessions keep the plans of their prepared statements. Values that only affect plans
+    # therefore need a restart, which closes all sessions.
+    advised_restart("effective_cache_size",
         "The planner's estimate of the cached table data. It allocates no memory.",
         low=64, high="memory / 1048576", log=True, stock=4096, unit="MB",
         recommended="memory * 3 / 4 / 1048576"),
@@ -56,7 +58,8 @@ PARAMETERS = with_guidance((
         low=0.3, high=0.95, stock=0.9, recommended=0.9),
     reload("wal_compression", "Compression of full pages in the WAL.",
         choices=("off", "on", "lz4", "zstd"), stock="off", built_in=True),
-    advised("random_page_cost", "Cost of a random page read relative to a sequential one; 1.1 for SSDs.",
+    advised_restart("random_page_cost",
+        "Cost of a random page read relative to a sequential one; 1.1 for SSDs.",
         low=1.0, high=8.0, stock=4.0, recommended=1.1),
     advised("effective_io_concurrency", "Number of concurrent disk reads per session.",
         low=0, high=512, stock=1, recommended=200),
@@ -65,10 +68,10 @@ PARAMETERS = with_guidance((
         low=2, high="max(16, 4 * cpus)", stock=8, recommended="max(2, cpus)"),
     advised("max_parallel_workers", "Maximum number of worker processes for parallel queries.",
         low=0, high="max(16, 4 * cpus)", stock=8, recommended="max(2, cpus)"),
-    advised("max_parallel_workers_per_gather",
+    advised_restart("max_parallel_workers_per_gather",
         "Maximum number of parallel workers per query; 0 disables them.",
         low=0, high="max(4, cpus)", stock=2, recommended="min(4, max(1, cpus / 2))"),
-    reload("jit", "Compile expensive queries. Compilation delays short queries.", stock=True),
+    restart("jit", "Compile expensive queries. Compilation delays short queries.", stock=True),
     # Autovacuum is never disabled, because without it, the server would eventually refuse writes.
     restart("autovacuum_max_workers", "Maximum number of tables that are vacuumed concurrently.",
         low=1, high=10, stock=3),
