@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from posixpath import dirname
+from posixpath import dirname, join
 
 from autotune.services import unit_environment, unit_files
 from autotune.services.adoption import (
@@ -39,6 +39,17 @@ _LINE_PATTERN = re.compile(
 _INCLUDE_PATTERNS = {"include": "{}", "include_if_exists": "{}", "include_dir": "{}/*.conf"}
 _ALTER_SYSTEM_REASON = "postgresql.auto.conf overrides it: run `ALTER SYSTEM RESET {}` to tune it"
 _COMMAND_REASON = "{} overrides it: move it to postgresql.conf to tune it"
+# A hot standby must not have lower values than its primary. If its primary's value is raised, it stops
+# replaying, and stays behind even after the old value is back.
+_STANDBY_REASONS = dict.fromkeys(
+    ("max_connections", "max_worker_processes"),
+    "standbys that {} admits would stop if their primary's value exceeded theirs",
+)
+# A line of `pg_hba.conf` that lets another host replicate.
+_STANDBY_PATTERN = re.compile(
+    r"""(?m)^[ \t]*host\w*[ \t]+(?:[^\s,#"]+[ \t]*,[ \t]*)*replication[ \t,]"""
+    r"""(?![^\n#]*[ \t](?:reject|samehost|localhost|127\.|::1))[ \t]*[^\s#]"""
+)
 # Parameters whose default has changed: the first versions with each default, in descending order
 # (release notes).
 _CHANGED_DEFAULTS: dict[str, tuple[tuple[int, Value], ...]] = {
@@ -135,11 +146,12 @@ def _find_moved_directory(file_tree: FileTree, layout: DistributionLayout) -> st
         return ""
     command = unit_environment.expand_command(file_tree, layout.unit)
     environment = unit_environment.read_environment(file_tree, layout.unit)
-    named_directories = unit_environment.find_option_values(command, "-D", "--pgdata")
-    directory = [environment.get_value("PGDATA"), *named_directories][-1]
+    directory = [
+        environment.get_value("PGDATA"),
+        *unit_environment.find_option_values(command, "-D", "--pgdata"),
+    ][-1]
     usual_directory = file_tree.resolve(dirname(layout.main_file))
-    is_moved = directory and file_tree.resolve(directory) != usual_directory
-    return directory if is_moved else ""
+    return directory if directory and file_tree.resolve(directory) != usual_directory else ""
 
 
 def _read_auto_file(host: RunningHost, config: Config) -> tuple[PlacedDirective, ...]:
@@ -182,6 +194,9 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
     config = service.config
     sql_names = {line.name for line in _read_auto_file(service.host, config)}
     options = _read_options(service.host, config)
+    hba_file = join(dirname(config.main_file), _find_value(config, "hba_file", "pg_hba.conf"))
+    access_rules = service.host.tree.read_text_or_empty(hba_file)
+    standby_reasons = _STANDBY_REASONS if _STANDBY_PATTERN.search(access_rules) else {}
     for parameter in PARAMETERS:
         parameter_name, notation = parameter.name, build_unit_notation(parameter)
         skip_reason = (
@@ -189,7 +204,7 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
             if parameter_name in options
             else _ALTER_SYSTEM_REASON.format(parameter_name)
             if parameter_name in sql_names
-            else ""
+            else standby_reasons.get(parameter_name, "").format(hba_file)
         )
         skip_reason = skip_reason or _explain_unknown_default(parameter_name, service)
         default = _find_default(parameter, service.instance)
@@ -206,8 +221,7 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
 
 def _find_default(parameter: Parameter, version: str) -> Value:
     defaults = _CHANGED_DEFAULTS.get(parameter.name, ((0, parameter.stock),))
-    major_version = version.partition(".")[0]
-    major_number = int(major_version) if is_uint(major_version) else 0
+    major_number = int(major) if is_uint(major := version.partition(".")[0]) else 0
     return next(default for first, default in defaults if major_number >= first)
 
 
@@ -215,13 +229,13 @@ def _explain_unknown_default(parameter_name: str, service: RunningService) -> st
     """Return the reason why the default of a parameter that no file sets is unknown, or an empty
     string.
     """
-    if (
-        service.instance
+    return (
+        ""
+        if service.instance
         or parameter_name not in _CHANGED_DEFAULTS
         or service.config.find_all(parameter_name)
-    ):
-        return ""
-    return "its default depends on the version of PostgreSQL: set it in postgresql.conf to tune it"
+        else "its default depends on the version of PostgreSQL: set it in postgresql.conf to tune it"
+    )
 
 
 ADOPTION = Adoption(

@@ -28,6 +28,10 @@ REFERENCE = ServiceReference(
             "The command line overrides the file. Move the parameter to `postgresql.conf`.",
         ),
         UntunedReason(
+            "`max_connections` and `max_worker_processes`, if `pg_hba.conf` admits standbys",
+            "A standby stops replaying if the value on its primary exceeds its own.",
+        ),
+        UntunedReason(
             "A cluster without a unix socket", "autotune does not use database passwords."
         ),
         UntunedReason(
