@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from autotune.services.base import Role
 from autotune.services.diagnosis import InstanceActivity, InstanceReading, Resource
-from autotune.services.nodejs.service import DIAGNOSIS, parse_effective
+from autotune.services.nodejs.service import DIAGNOSIS, PARAMETERS, parse_effective
 
 RECORDED = (Path(__file__).parent / "fixtures" / "nodejs.txt").read_text()
 
@@ -39,3 +40,18 @@ def test_a_process_computes_on_one_cpu(
     findings = [finding for rule in DIAGNOSIS.worker_rules if (finding := rule(part))]
     assert [finding.resource for finding in findings] == ([Resource.WORKERS] if limits else [])
     assert all("50% of the CPU was idle" in finding.evidence for finding in findings)
+
+
+def semi_space_size(asked: int) -> float:
+    """The size in MB with which Node.js starts. Three such spaces are part of its limit."""
+    options = [f"--max-semi-space-size={asked}", "--max-old-space-size=512"]
+    argv = ["node", *options, "-p", "v8.getHeapStatistics().heap_size_limit"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    return (int(done.stdout) / 2**20 - 512) / 3
+
+
+@pytest.mark.stack
+def test_each_size_that_is_tried_takes_effect() -> None:
+    (parameter,) = (p for p in PARAMETERS if p.name == "max_semi_space_size")
+    tried = parameter.choices or (8, 40, 128)
+    assert [semi_space_size(int(size)) for size in tried] == [*tried]

@@ -62,13 +62,12 @@ PARAMETERS = with_guidance(
             stock=4,
             source=f"{DOCS}, UV_THREADPOOL_SIZE",
         ),
+        # V8 rounds the size up to a power of two.
         on_restart(
             "max_semi_space_size",
             "Size of a space for new objects, of which each process has three."
             " Larger spaces are collected less often.",
-            low=8,
-            high=128,
-            log=True,
+            choices=(8, 16, 32, 64, 128),
             stock=16,
             recommended=64,
             unit="MB",
@@ -90,7 +89,7 @@ PARAMETERS = with_guidance(
     ),
     capacity="workers+",
     small="uv_threadpool_size+ max_semi_space_size+",
-    safe={"workers": (1, "cpus"), "uv_threadpool_size": (4, 32), "max_semi_space_size": (16, 64)},
+    safe={"workers": (1, "cpus"), "uv_threadpool_size": (4, 32)},
 )
 POOL_VARIABLE, FLAGS_VARIABLE = "UV_THREADPOOL_SIZE", "NODE_OPTIONS"
 OPTIONS_BY_PARAMETER = {
