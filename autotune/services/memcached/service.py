@@ -52,7 +52,7 @@ PARAMETERS = with_guidance((
         "Number of worker threads. With more threads than CPUs, threads only wait for each other.",
         low=1, high="8 * cpus", log=True, stock=4, recommended="cpus"),
     build_memcached_option("connections",
-        "Maximum number of concurrent clients. Others wait until one disconnects.",
+        "Maximum number of concurrent clients. Others are refused.",
         low=64, high="min(65536, nofile - 100)", log=True, stock=1024, recommended=4096),
     build_memcached_option("requests_per_event",
         "Maximum number of requests on one connection before others are served.",
