@@ -26,7 +26,7 @@ from autotune.report.chart_data import (
 from autotune.report.diff import read_rendered_files
 from autotune.report.importance import build_importance_rows, encode_pair, format_edge
 from autotune.report.latency import LatencyCurve, TodayLatency, fit_latency_curves
-from autotune.report.load_curve import PERCENTILES, average_host_usage, build_load_curve
+from autotune.report.load_curve import average_host_usage, build_load_curve, list_percentiles
 from autotune.report.parameters import (
     DeclaredParameters,
     find_declared_parameters,
@@ -82,7 +82,7 @@ def build_chart_data(view: StudyView) -> ChartData:
         "peaks": timeline.list_peaks(view, time_axis),
         "steps": timeline.list_best_steps(view, time_axis),
         "readings": timeline.build_reading_columns(view, time_axis),
-        "latency": {side: _build_percentile_curve(records) for side, records in readings.items()},
+        "latency": {side: _build_percentile_curve(r, slo) for side, r in readings.items()},
         "fitted": {
             side: _build_fitted_curve(curve) for side, curve in fit_latency_curves(view).items()
         },
@@ -101,11 +101,12 @@ def build_chart_data(view: StudyView) -> ChartData:
     return chart_data
 
 
-def _build_percentile_curve(readings: Iterable[RecordedReading]) -> ChartColumns:
+def _build_percentile_curve(readings: Iterable[RecordedReading], slo: Slo) -> ChartColumns:
     """Return the columns of the load steps: rate, number of requests, and each percentile in ms.
 
-    A percentile refers to *intended* requests; it is ``None`` if too few got a correct response.
-    Readings that were limited by the generator or cut short are omitted.
+    The page draws the column of the SLO's percentile. A percentile refers to *intended* requests; it is
+    ``None`` if too few got a correct response. Readings that were limited by the generator or cut
+    short are omitted.
     """
     steps = [step for step in build_load_curve(readings) if step.is_complete]
     return {
@@ -113,7 +114,7 @@ def _build_percentile_curve(readings: Iterable[RecordedReading]) -> ChartColumns
         "requests": [step.pooled_reading.intended for step in steps],
         **{
             f"p{percent:g}": [step.percentile_milliseconds(percent) for step in steps]
-            for percent in PERCENTILES
+            for percent in list_percentiles(slo)
         },
     }
 

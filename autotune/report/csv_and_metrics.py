@@ -9,7 +9,7 @@ from datetime import datetime
 
 from autotune.report.capacity import build_trial_capacity
 from autotune.report.documents import StudyStatus
-from autotune.report.load_curve import PERCENTILES
+from autotune.report.load_curve import list_percentiles
 from autotune.report.status import build_status
 from autotune.report.view import StudyView
 from autotune.services.base import Value
@@ -75,6 +75,7 @@ def _list_reading_rows(view: StudyView) -> Iterator[CsvRow]:
     for call in view.study.command_calls:
         yield {"trial": call.trial, "at": call.at, **describe_command_call(call)}
     slo = view.target.slo.objective
+    percentiles = list_percentiles(slo)
     for recorded_reading in view.study.readings:
         reading = recorded_reading.reading
         yield {
@@ -86,7 +87,7 @@ def _list_reading_rows(view: StudyView) -> Iterator[CsvRow]:
             "intended": reading.intended,
             "violations": reading.violations,
             "errors": reading.error_count,
-            **{f"p{percent:g}": reading.percentile(percent / 100) for percent in PERCENTILES},
+            **{f"p{percent:g}": reading.percentile(percent / 100) for percent in percentiles},
             "met": slo.is_met(reading),
             "truncated": reading.truncated,
             "limited": reading.limited or reading.disturbed,

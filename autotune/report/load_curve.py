@@ -17,7 +17,7 @@ from autotune.study.reading_records import RecordedReading
 from autotune.target.slo import Slo
 
 ReadingRecords = Iterable[RecordedReading]
-PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
+PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)  # in every report; the SLO may use another one
 # Width of a load step, in natural logarithms of the rate.
 STEP_LOG_WIDTH = 0.04
 HOST_METRICS = ("cpu", "steal", "load", "memory", "sockets", "time_wait", "network")
@@ -71,6 +71,11 @@ class LoadStep:
             if self.is_complete
             else None
         )
+
+
+def list_percentiles(slo: Slo) -> tuple[float, ...]:
+    """Return the percentiles that reports show, in ascending order: ``PERCENTILES`` and the SLO's own."""
+    return tuple(sorted({*PERCENTILES, round(100 * slo.quantile, 6)}))
 
 
 def build_load_curve(readings: ReadingRecords) -> tuple[LoadStep, ...]:

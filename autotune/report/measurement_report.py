@@ -15,7 +15,12 @@ from autotune.report.latency import (
     find_today_rate,
     measure_latency,
 )
-from autotune.report.load_curve import PERCENTILES, LoadStep, average_host_usage, build_load_curve
+from autotune.report.load_curve import (
+    LoadStep,
+    average_host_usage,
+    build_load_curve,
+    list_percentiles,
+)
 from autotune.report.studies import Study
 from autotune.report.summary import encode_finding, encode_gain, encode_latency
 from autotune.report.trial_outcomes import UNMET_TEXT, VERDICT_TEXTS, describe_bottleneck
@@ -251,15 +256,15 @@ def _format_side(trials: tuple[Trial, ...], study: Study) -> Iterator[str]:
     """Yield a line for each load step and host, over all measurements of one configuration."""
     slo = study.target.slo.objective
     readings = _select_readings(trials, study)
-    steps = build_load_curve(readings)
+    steps, percentiles = build_load_curve(readings), list_percentiles(slo)
     if steps:
-        heading_text = "".join(f"{f'p{percent:g}':>9}" for percent in PERCENTILES)
+        heading_text = "".join(f"{f'p{percent:g}':>9}" for percent in percentiles)
         yield f"{'offered':>9}{'goodput':>11}{heading_text}  late or failed"
     for step in steps:
         verdict_mark = (
             "✓" if slo.is_met(step.pooled_reading) else "?" if step.invalid_reason else "✗"
         )
-        yield _format_step(step, verdict_mark)
+        yield _format_step(step, verdict_mark, percentiles)
     for binding in dict.fromkeys(line for trial in trials for line in trial.bindings):
         yield f"changed to satisfy a rule: {binding}"
     for host, usage in average_host_usage(readings, slo).items():
@@ -269,12 +274,12 @@ def _format_side(trials: tuple[Trial, ...], study: Study) -> Iterator[str]:
         yield f"limited by {describe_bottleneck(finding)}"
 
 
-def _format_step(step: LoadStep, verdict_mark: str) -> str:
+def _format_step(step: LoadStep, verdict_mark: str, percentiles: Iterable[float]) -> str:
     rate_text = f"{fmt.format_rate(step.pooled_reading.rate)}/s"
     goodput = "–" if step.goodput is None else f"{fmt.format_rate(step.goodput)}/s"
     percentile_columns = "".join(
-        f"{fmt.format_latency(_round_percentile_seconds(step, percentile_percent)):>9}"
-        for percentile_percent in PERCENTILES
+        f"{fmt.format_latency(_round_percentile_seconds(step, percent)):>9}"
+        for percent in percentiles
     )
     violations = 100 * step.pooled_reading.violations / step.pooled_reading.intended
     remarks = ["cut short"] if step.pooled_reading.truncated else []

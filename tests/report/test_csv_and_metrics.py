@@ -81,6 +81,15 @@ def test_a_parameter_with_the_name_of_a_column_has_its_own(study: Callable[[str]
         ]
 
 
+def test_a_reading_has_the_percentile_of_the_slo(copied: Callable[[str], Path]) -> None:
+    directory = copied("improved")
+    target = directory / "target.yaml"
+    target.write_text(target.read_text().replace("p99: 50ms", "p98: 50ms"))
+    known = [row for row in rows(open_study(directory), "readings") if row["p99"]]
+    assert known
+    assert all(float(row["p95"]) <= float(row["p98"]) <= float(row["p99"]) for row in known)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_metrics_are_well_formed(name: str, study: Callable[[str], Study]) -> None:
     text = format_metrics(build_study_view(study(name)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +13,7 @@ from autotune.environments.peak import Peak
 from autotune.report import measurement_report
 from autotune.report.conclusion import find_conclusion
 from autotune.report.load_curve import build_load_curve
-from autotune.report.studies import Study
+from autotune.report.studies import Study, open_study
 from autotune.report.trial_outcomes import UNMET_TEXT
 from autotune.study.measure_capacity import Measurement
 from autotune.study.study_state import Trial
@@ -55,6 +56,15 @@ def test_the_text_has_a_line_for_each_load_step(study: Opened) -> None:
     assert all("/s" in line for line in lines[head + 1 : head + 1 + len(steps)])
     assert "p99.9" in lines[head]
     assert "spread between repeats" in said
+
+
+def test_the_text_has_the_percentile_of_the_slo(copied: Callable[[str], Path]) -> None:
+    target = copied("improved") / "target.yaml"
+    target.write_text(target.read_text().replace("p99: 50ms", "p98: 50ms"))
+    opened = open_study(target.parent)
+    said = measurement_report.format_measurement(Measurement(opened.name, repeats(opened)), opened)
+    (head,) = [line for line in said.splitlines() if "offered" in line]
+    assert head.split()[2:8] == ["p50", "p90", "p95", "p98", "p99", "p99.9"]
 
 
 def test_the_mean_of_repeats_has_an_interval(study: Opened) -> None:

@@ -117,6 +117,19 @@ def test_what_stands_between_backticks_is_code_and_nothing_else_is_markup() -> N
     assert mark_code_spans(text) == marked
 
 
+def test_the_dots_show_any_percentile_that_the_slo_names(copied: Callable[[str], Path]) -> None:
+    """Plotly draws points without values at 0, 1, 2 …, so the column of the SLO must exist."""
+    directory = copied("improved")
+    target = directory / "target.yaml"
+    target.write_text(target.read_text().replace("p99: 50ms", "p98: 50ms"))
+    shown = data(open_study(directory))
+    assert shown["slo"]["percentile"] == "p98"
+    for curve in shown["latency"].values():
+        known = list(zip(curve["p95"], curve["p98"], curve["p99"], strict=True))
+        assert all(low <= own <= high for low, own, high in known if low and own and high)
+        assert any(own for _, own, _ in known)
+
+
 def test_readings_and_trials_are_all_there() -> None:
     study = opened("improved")
     found = data(study)
