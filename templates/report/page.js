@@ -195,7 +195,8 @@ function drawSlices() {
   const one = parameter(by("slice").value), two = parameter(by("slice2").value);
   const { trials, peaks, lows, highs } = data.parameters;
   if (!one) { draw("slices", [], layout({})); return; }
-  const mine = trials.map((_, i) => i).filter((i) => one.values[i] !== null && (!two || two.values[i] !== null));
+  // A trial has no capacity if its search ended before any rate met the SLO.
+  const mine = trials.map((_, i) => i).filter((i) => peaks[i] !== null && one.values[i] !== null && (!two || two.values[i] !== null));
   const text = mine.map((i) => `trial ${trials[i]}: ${rate(peaks[i])}${data.unit.suffix}`);
   const x = mine.map((i) => one.values[i]);
   if (two) {

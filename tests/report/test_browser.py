@@ -78,6 +78,24 @@ def test_a_page_under_way_renews_itself_until_that_is_paused(
     assert ("resume reloading</button>" in document) is not renewed
 
 
+def test_a_trial_that_met_the_slo_at_no_rate_stops_no_chart(
+    copied: Callable[[str], Path], browser: Browser, tmp_path: Path
+) -> None:
+    directory = copied("improved")
+    journal = directory / "events.jsonl"
+    text = journal.read_text()
+    pattern = r'(?m)^(\{"event":"measured","trial":3,.*"verdict":)"screened"'
+    journal.write_text(re.sub(pattern, r'\1"unmet"', text))
+    study = open_study(directory)
+    peak = study.state.find_trial(3).peak
+    assert peak is not None
+    assert peak.is_unmet
+    document, console = browser.drawn(write_page(study, tmp_path / "report.html"))
+    assert console == []
+    assert 'data-drawn="yes"' in document
+    assert sections(document)["slices"]
+
+
 def test_names_in_charts_are_text_and_no_markup(browser: Browser, tmp_path: Path) -> None:
     directory, name = lab_study(tmp_path), "<a href='https://evil.example'>here</a><b>x"
     readings = directory / "readings.jsonl"
