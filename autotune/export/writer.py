@@ -218,6 +218,8 @@ def _build_readme(
         study=study.name,
         trial=trial.number,
         format=format_name,
+        is_command=study.target.command is not None,
+        is_private=not all(tier.installed for tier in study.target.tiers.values()),
         notice=MODEL_NOTICE if study.target.simulated else None,
         proof=view.headline.text
         if is_best_trial

@@ -32,6 +32,7 @@ pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).parents[2]
 RECORDED = Path(__file__).parents[1] / "report" / "studies"
+PATCH = "--- a/sites-enabled/site\n+++ b/sites-enabled/site\n@@ -1 +1 @@\n-old\n+new\n"
 
 
 def exported(study: Study, fmt: str, *, everything: bool = True) -> dict[str, bytes]:
@@ -307,18 +308,48 @@ def test_a_patch_makes_the_exported_of_the_baselines_files(modelled: Study, tmp_
                 assert (root / file.relative_to(path)).read_bytes() == file.read_bytes()
 
 
-def test_a_patch_that_replaces_no_file_can_be_checked(modelled: Study, tmp_path: Path) -> None:
-    """`sha256sum --check` refuses an empty list."""
-    readme = exported(modelled, "patch")["README.md"].decode()
-    (line,) = [line for line in readme.splitlines() if "sha256sum" in line]
-    (tmp_path / "HOST.sha256").touch()
-    (tmp_path / "HOST.patch").write_text("--- /dev/null\n+++ b/new\n@@ -0,0 +1 @@\n+1\n")
-    check = line.replace("-d / ", f"-d {tmp_path} ")
-    done = subprocess.run(
-        ["sh", "-c", check], cwd=tmp_path, capture_output=True, text=True, check=False
+def run_readme(
+    readme: str, directory: Path, *, safe: bool = True
+) -> subprocess.CompletedProcess[str]:
+    """Run the README's commands for a host, whose files are in ``directory`` / root."""
+    (commands,) = re.findall(r"```sh\n(sh HOST\.paths\.sh.*?)```", readme, re.DOTALL)
+    (backup,) = set(re.findall(r"/var/backups/[\w.-]+", commands))
+    (directory / "HOST.paths.sh").write_text(f"exit {0 if safe else 1}\n")
+    (directory / "HOST.patch").write_text(PATCH)
+    commands = commands.replace("-d / ", f"-d {directory}/root ")
+    commands = commands.replace(backup, f"{directory}/kept")
+    return subprocess.run(
+        ["sh", "-c", commands], cwd=directory, capture_output=True, text=True, check=False
     )
+
+
+def test_a_patch_is_applied_with_a_backup_elsewhere(modelled: Study, tmp_path: Path) -> None:
+    """nginx loads each file in `sites-enabled`. `sha256sum --check` refuses an empty list."""
+    readme = exported(modelled, "patch")["README.md"].decode()
+    place = tmp_path / "root" / "sites-enabled"
+    place.mkdir(parents=True)
+    (place / "site").write_text("old\n")
+    (tmp_path / "HOST.sha256").write_text("# a comment\n")
+    done = run_readme(readme, tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "new" in done.stdout
+    assert [path.name for path in place.iterdir()] == ["site"]
+    assert (place / "site").read_text() == "new\n"
+    assert (tmp_path / "kept" / "sites-enabled" / "site").read_text() == "old\n"
+    assert "systemctl daemon-reload" in readme
+
+
+@pytest.mark.parametrize("safe", [True, False])
+def test_a_patch_is_not_applied_after_a_failed_check(
+    safe: bool, modelled: Study, tmp_path: Path
+) -> None:
+    readme = exported(modelled, "patch")["README.md"].decode()
+    place = tmp_path / "root" / "sites-enabled"
+    place.mkdir(parents=True)
+    (place / "site").write_text("old\n")
+    digest = sha256(b"changed\n" if safe else b"old\n").hexdigest()
+    (tmp_path / "HOST.sha256").write_text(f"{digest}  {place / 'site'}\n")
+    assert run_readme(readme, tmp_path, safe=safe).returncode != 0
+    assert (place / "site").read_text() == "old\n"
 
 
 def test_a_file_whose_original_is_not_recorded_is_not_created(modelled: Study) -> None:
@@ -342,6 +373,12 @@ def test_a_models_export_says_so_everywhere_and_is_asked_for(
                 continue  # a configuration file, byte for byte what was deployed
             text = (out / path).read_text()
             assert MODEL_NOTICE in text or "simulated" in text, path
+
+
+def test_the_readme_of_a_model_names_no_command_that_refuses_it(modelled: Study) -> None:
+    readme = exported(modelled, "files")["README.md"].decode()
+    assert "\nautotune apply" not in readme
+    assert "`autotune apply` refuses this export" in readme
 
 
 @pytest.mark.parametrize("fmt", ["files", "ansible", "shell", "patch"])

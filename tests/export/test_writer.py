@@ -7,7 +7,9 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from autotune.cli import app
 from autotune.errors import AutotuneError
 from autotune.export.writer import SETTINGS_FORMATS, write_export
 from autotune.report.studies import Study, open_study
@@ -17,6 +19,14 @@ from autotune.target.yaml_document import load_yaml
 
 Opened = Callable[[str], Study]
 ALWAYS = {"README.md", "manifest.json", "target.yaml", "changes.diff"}
+COMMAND = """
+name: toy
+command: [sh, -c, 'echo "{\\"value\\": 1.5}"']
+maximize: throughput
+parameters: {x: {range: [1, 100]}}
+budget: {trials: 3, time: 10m}
+search: {sampler: random}
+"""
 
 
 def contents(directory: Path) -> dict[str, bytes]:
@@ -151,6 +161,28 @@ def test_a_read_me_says_what_changes_and_what_is_proven(study: Opened, tmp_path:
     assert {"## Apply, check, roll back"} <= set(text.splitlines())
     write_export(opened, tmp_path / "other", trial="baseline")
     assert "no gain is claimed" in (tmp_path / "other" / "README.md").read_text()
+
+
+def test_a_read_me_names_private_servers(study: Opened, tmp_path: Path) -> None:
+    write_export(study("improved"), tmp_path / "out")
+    text = (tmp_path / "out" / "README.md").read_text()
+    assert "The servers of this study were private." in text
+
+
+@pytest.mark.long
+def test_the_readme_of_a_command_names_no_command_that_refuses_it(tmp_path: Path) -> None:
+    target = tmp_path / "toy.yaml"
+    target.write_text(COMMAND)
+    words = ["run", str(target), "--yes", "--studies", str(tmp_path / "studies")]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0, result.output
+    opened = open_study(tmp_path / "studies" / "toy")
+    for fmt in ("files", "json"):
+        write_export(opened, tmp_path / fmt, fmt, trial="0")
+        text = (tmp_path / fmt / "README.md").read_text()
+        assert "\nautotune measure TARGET --config . --against baseline" in text
+        assert "autotune apply" not in text
+        assert "files/TIER" not in text
 
 
 def test_a_directory_that_is_in_use_is_left_alone(study: Opened, tmp_path: Path) -> None:
