@@ -167,8 +167,8 @@ def follow_study(
 
 
 def confirm(announcement: str, *, yes: bool, quiet: bool = False) -> None:
-    """Print the announcement, and ask for confirmation. Raises Exit if the user declines, or
-    AutotuneError if no one can be asked.
+    """Print the announcement, and ask for confirmation. Raises AutotuneError if the user declines, or
+    if no one can be asked.
     """
     if not (yes and quiet):
         width = shutil.get_terminal_size().columns if sys.stderr.isatty() else None
@@ -181,7 +181,9 @@ def confirm(announcement: str, *, yes: bool, quiet: bool = False) -> None:
             "refusing to continue without confirmation (stdin is not a terminal)", hint="pass --yes"
         )
     if not typer.confirm("Go ahead?", err=True):
-        raise typer.Exit(errors.OPERATIONAL_EXIT_CODE)
+        raise AutotuneError(
+            "not confirmed, so nothing was started", hint="answer y to start, or pass --yes"
+        )
 
 
 @contextmanager

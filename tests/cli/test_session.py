@@ -41,6 +41,22 @@ def test_nobody_to_ask_is_a_no(
     assert capsys.readouterr().err == "Load goes to lb1.\n"
 
 
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_no_is_an_error_even_as_json(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", Terminal("n\n"))
+    status = exit_handling.run_command(lambda: confirm("Load.", yes=False), as_json=True)
+    printed = capsys.readouterr()
+    assert status == errors.OPERATIONAL_EXIT_CODE
+    assert json.loads(printed.out)["error"]["message"] == "not confirmed, so nothing was started"
+    assert "not confirmed, so nothing was started" in printed.err
+
+
 def test_yes_is_given_beforehand(capsys: pytest.CaptureFixture[str]) -> None:
     confirm("Load goes to \x1b[2Jlb1.", yes=True)
     assert capsys.readouterr().err == "Load goes to lb1.\n"
