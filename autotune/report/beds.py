@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from math import exp
 
 from autotune.estimate import SDS_WITHIN_90
@@ -70,11 +70,17 @@ def _format_interval(figures: BedOffsetInterval | documents.GainObject) -> str:
     return fmt.format_change_interval(ratio, low, high)
 
 
+def compute_name_width(bed_names: Iterable[str], minimum: int) -> int:
+    """Return the width of a column of bed names, with a space after the longest name."""
+    return max([minimum, *(len(bed_name) + 1 for bed_name in bed_names)])
+
+
 def format_bed_lines(view: StudyFigures) -> Iterator[str]:
     """Yield a line for each test bed, and a warning if the gains of the beds disagree."""
     document = summarize_beds(view)
+    name_width = compute_name_width(document["each"], 9)
     for bed_name, bed in document["each"].items():
-        columns = [f"{bed_name:9}{format_count(bed['trials'], 'measurement')}"]
+        columns = [f"{bed_name:{name_width}}{format_count(bed['trials'], 'measurement')}"]
         if offset := bed["offset"]:
             columns.append(
                 f"{_format_interval(offset)} vs. average bed, noise {100 * offset['noise']:.0f} %"
@@ -85,7 +91,7 @@ def format_bed_lines(view: StudyFigures) -> Iterator[str]:
             )
         yield ", ".join(columns)
         if bed["set_aside"]:
-            yield f"{'':9}removed from the study: {bed['set_aside']}"
+            yield f"{'':{name_width}}removed from the study: {bed['set_aside']}"
     if document["disagree"]:
         yield "! the gains of the beds differ by more than noise; with few beds, the interval is wide"
 

@@ -9,7 +9,7 @@ from typing import TextIO
 
 from autotune import terminal
 from autotune.report import format as fmt
-from autotune.report.beds import summarize_beds
+from autotune.report.beds import compute_name_width, summarize_beds
 from autotune.report.capacity import CapacityFigures, build_capacity
 from autotune.report.conclusion import MeasuredConfiguration
 from autotune.report.documents import (
@@ -240,14 +240,16 @@ def _format_activity(
     units: Units, status_document: StudyStatus, *, is_running: bool
 ) -> Iterator[str]:
     """Yield the current step of each test bed, or of the only stack."""
-    for bed, bed_status in status_document.get("beds", {}).items():
+    bed_statuses = status_document.get("beds", {})
+    name_width = compute_name_width(bed_statuses, 6)
+    for bed, bed_status in bed_statuses.items():
         trial = bed_status["trial"]
         activity = _format_running_trial(trial, units, is_running=is_running) if trial else "idle"
         if bed_status["set_aside"]:
             activity = f"removed from the study: {bed_status['set_aside']}"
         pace_text = f", {bed_status['per_hour']:g} per hour" if bed_status["per_hour"] else ""
         count_text = format_count(bed_status["trials"], "measurement")
-        yield f"  bed {bed:6}{count_text}{pace_text}; now {activity}"
+        yield f"  bed {bed:{name_width}}{count_text}{pace_text}; now {activity}"
     if status_document["trial"] and "beds" not in status_document:
         trial_text = _format_running_trial(status_document["trial"], units, is_running=is_running)
         yield f"  now       {trial_text}"

@@ -138,6 +138,18 @@ def test_a_baseline_that_does_not_start_is_not_measured(study: Callable[[str], S
     assert build_cards(view)[0].note == "could not be measured"
 
 
+def test_long_names_of_beds_do_not_run_into_figures(study: Callable[[str], Study]) -> None:
+    opened = study("improved")
+    state = replace(opened.state, beds=("a", "frankfurt-1"))
+    view = build_study_view(replace(opened, state=state))
+    assert "  bed a           0 measurements" in format_status(view)
+    assert "  bed frankfurt-1 0 measurements" in format_status(view)
+    assert build_sections(view)["Test beds"] == [
+        "a           0 measurements",
+        "frankfurt-1 0 measurements",
+    ]
+
+
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
