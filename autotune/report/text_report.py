@@ -101,14 +101,10 @@ def _list_proven_changes(view: StudyView) -> tuple[SettingChange, ...]:
 def build_sections(view: StudyView, width: int | None = None) -> dict[str, list[str]]:
     """Return the sections of a report by title, in order, without empty sections."""
     state = view.state
-    measured_trials = state.list_finished_trials(Phase.MEASURE)  # trials of `autotune measure`
     lines_by_title = {
         "Capacity": _format_capacities(view),
         "Now": _format_running_trial(view),
-        "Measured": (
-            f"{format_trial_label(trial):12}{format_outcome(trial, view.units)}"
-            for trial in measured_trials
-        ),
+        "Measured": _format_measured_trials(view),
         "Bottleneck": (
             f"{side_name:9}{describe_bottleneck(finding)}"
             for side_name, finding in view.bottlenecks.items()
@@ -205,6 +201,14 @@ def _format_sides(view: StudyView) -> Iterator[str]:
             reason = side.trial.failure or describe_errors(reading_counts) or readings.failure_text
             outcome = format_no_result(side, units)
             yield f"{side_name:9}{outcome}  {trial_text}" + (f": {reason}" if reason else "")
+
+
+def _format_measured_trials(view: StudyView) -> Iterator[str]:
+    """Yield the outcome of each measurement of `autotune measure`."""
+    trials = view.state.list_finished_trials(Phase.MEASURE)
+    label_width = max((len(format_trial_label(trial)) for trial in trials), default=0)
+    for trial in trials:
+        yield f"{format_trial_label(trial):{label_width}} {format_outcome(trial, view.units)}"
 
 
 def _format_running_trial(view: StudyView) -> Iterator[str]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from autotune.environments.peak import Peak
 from autotune.optimize.confirmation import Gain
 from autotune.report.capacity import CapacityFigures
 from autotune.report.conclusion import Conclusion, MeasuredConfiguration
@@ -154,6 +155,24 @@ def test_the_reason_why_a_search_stopped_is_told(study: Callable[[str], Study]) 
     state = replace(opened.state, stop_reason="after 5 configurations, no gain is expected")
     lines = build_sections(build_study_view(replace(opened, state=state)))["Configurations"]
     assert lines[1] == "search finished: after 5 configurations, no gain is expected"
+
+
+def test_a_repeated_measurement_does_not_run_into_its_outcome(
+    study: Callable[[str], Study],
+) -> None:
+    opened = study("improved")
+    limited = Peak(800.0, 800.0, 800.0, 0.0, "limited", limit="load.max_rate")
+    trials = (
+        Trial(0, Phase.MEASURE, {}, peak=limited),
+        Trial(1, Phase.MEASURE, {}, source_trial=0, peak=limited),
+    )
+    state = replace(opened.state, trials=trials, verdict=None, purpose="measured")
+    view = build_study_view(replace(opened, state=state))
+    outcome = "at least 800 requests/s (limited by load.max_rate)"
+    assert build_sections(view)["Measured"] == [
+        f"#0 measure    {outcome}",
+        f"#1 measure #0 {outcome}",
+    ]
 
 
 def test_the_limit_of_the_load_is_in_the_json(study: Callable[[str], Study]) -> None:
