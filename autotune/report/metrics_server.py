@@ -15,6 +15,7 @@ from autotune.strict_parsing import parse_uint
 METRICS_PATH = "/metrics"
 CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 LOOPBACK_ADDRESS = "127.0.0.1"
+NO_METRICS = "# EOF\n"  # before the first trial; Prometheus refuses an empty page
 MAX_CLIENTS = 8  # maximum number of concurrent clients; others are refused
 CLIENT_TIMEOUT_SECONDS = 5.0  # seconds until a silent client is disconnected
 SHUTDOWN_POLL_SECONDS = 0.1  # seconds between checks for the end of a study
@@ -34,7 +35,7 @@ class MetricsServer(ThreadingHTTPServer):
 
     def __init__(self, listen_address: str) -> None:
         """Listen on ``listen_address``: ``PORT`` on loopback, or ``ADDRESS:PORT``. Raises UsageError."""
-        self.text = ""
+        self.text = NO_METRICS
         self._free_threads = threading.BoundedSemaphore(MAX_CLIENTS)
         try:
             super().__init__(_parse_address(listen_address), _MetricsHandler)

@@ -16,7 +16,12 @@ from typer.testing import CliRunner
 
 from autotune.cli import app
 from autotune.errors import AutotuneError
-from autotune.report.metrics_server import LOOPBACK_ADDRESS, MAX_CLIENTS, MetricsServer
+from autotune.report.metrics_server import (
+    LOOPBACK_ADDRESS,
+    MAX_CLIENTS,
+    NO_METRICS,
+    MetricsServer,
+)
 
 PAPER = str(Path(__file__).parents[2] / "targets" / "paper.yaml")
 COMMAND = """
@@ -55,6 +60,12 @@ def test_it_answers_on_loopback_with_the_latest_and_nothing_else(server: Metrics
         connection.close()
 
 
+def test_a_scrape_before_the_first_trial_is_valid() -> None:
+    with MetricsServer("0") as server:
+        text = scrape(server.server_address[1])
+    assert list(text_string_to_metric_families(text)) == []
+
+
 def test_silent_clients_are_bounded_and_hold_up_no_end() -> None:
     with MetricsServer("0") as server:
         address = server.server_address[:2]
@@ -90,7 +101,7 @@ def test_a_study_is_scraped_while_it_runs_and_no_longer(tmp_path: Path) -> None:
         while not over.wait(0.05):
             for source, read in sources.items():
                 with suppress(OSError):  # it is not there yet, or no longer
-                    texts[source].append(read())
+                    texts[source] += {read()} - {NO_METRICS}
             if all(map(any, texts.values())):
                 (tmp_path / "scraped").touch()  # the command has waited for it
 
