@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -193,21 +195,28 @@ def watch_status(
     """Print the status of the study whenever it changes, until the study finishes or stops.
 
     ``find_directory`` returns the study's directory with the latest records. On a terminal, the status
-    is redrawn in place. Raises AutotuneError for a damaged study.
+    is redrawn in place, unless ``TERM`` is ``dumb``. Raises AutotuneError for a damaged study.
     """
-    previous_text = ""
+    previous_text, is_redrawn = "", out.isatty() and os.environ.get("TERM") != "dumb"
     while True:
         directory = find_directory()
         with guard_foreign_records(directory):
             view = build_study_view(open_study(directory))
             status_text, study_state = format_status(view), build_status(view)["state"]
         if status_text != previous_text:
-            out.write(CLEAR_SCREEN if out.isatty() else "\n" if previous_text else "")
-            terminal.write_text(out, status_text, end="")
+            out.write(CLEAR_SCREEN if is_redrawn else "\n" if previous_text else "")
+            terminal.write_text(out, _fit_to_terminal(status_text, out), end="")
             previous_text = status_text
         if study_state != "running":
             return
         sleep(POLL_SECONDS)
+
+
+def _fit_to_terminal(text: str, stream: TextIO) -> str:
+    """Return the text with its lines broken at the width of the terminal, if ``stream`` is one."""
+    width = shutil.get_terminal_size().columns if stream.isatty() else None
+    lines = terminal.wrap_lines(((line, "") for line in text.splitlines()), width)
+    return "".join(f"{line}\n" for line, _ in lines)
 
 
 def _format_status_lines(view: StudyView, status_document: StudyStatus) -> Iterator[str]:

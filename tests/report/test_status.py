@@ -161,7 +161,10 @@ def test_a_study_that_nobody_runs_is_shown_once(copied: Callable[[str], Path]) -
     assert out.getvalue().count("improved: finished") == 1
 
 
-def test_a_running_study_is_shown_again_when_it_has_changed(copied: Callable[[str], Path]) -> None:
+def test_a_running_study_is_shown_again_when_it_has_changed(
+    copied: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
     directory, out, looks = copied("killed"), Terminal(), []
     lock = StudyLock(directory / "lock")
 
@@ -180,6 +183,19 @@ def test_a_running_study_is_shown_again_when_it_has_changed(copied: Callable[[st
     assert looks == [1, 2, 2]
     assert out.getvalue().count("\x1b[H") == 3
     assert "stopped (no process holds the lock)" in out.getvalue()
+
+
+def test_a_narrow_or_simple_terminal_is_watched_too(
+    copied: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setenv("COLUMNS", "40")
+    directory, out = copied("improved"), Terminal()
+    watch_status(lambda: directory, out)
+    lines = out.getvalue().splitlines()
+    assert lines[0] == "improved: finished"
+    assert max(map(len, lines)) <= 40
+    assert "\x1b" not in out.getvalue()
 
 
 def test_a_finished_study_has_one_gain(copied: Copied) -> None:
