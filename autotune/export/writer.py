@@ -12,7 +12,7 @@ from autotune import foreign_files
 from autotune.deploy.backup import SYSCTL_FILE
 from autotune.errors import AutotuneError, UsageError
 from autotune.export.ansible import export_ansible, format_backup_directory
-from autotune.export.escaping import fill_template
+from autotune.export.escaping import escape_line, fill_template
 from autotune.export.host_files import (
     MODEL_NOTICE,
     SAFETY_NOTICE,
@@ -290,7 +290,8 @@ def _format_yaml_settings(
         unit = f"[{parameter.unit}] " if parameter and parameter.unit else ""
         remark = parameter.meaning if parameter else ""
         remark = remark if name in active_names else f"no effect here. {remark}"
-        comment = f"  # {unit}{remark}" if unit or remark else ""
+        # Some parsers of YAML end a comment at U+2028, and the meaning may come from someone else.
+        comment = f"  # {escape_line(unit)}{escape_line(remark)}" if unit or remark else ""
         lines.append(f"  {name}: {{fixed: {json.dumps(value)}}}{comment}")
     return {"settings.yaml": "\n".join([*lines, ""]).encode()}
 

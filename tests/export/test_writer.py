@@ -23,7 +23,7 @@ COMMAND = """
 name: toy
 command: [sh, -c, 'echo "{\\"value\\": 1.5}"']
 maximize: throughput
-parameters: {x: {range: [1, 100]}}
+parameters: {x: {range: [1, 100], meaning: "Threads.\\u2028maximize: other"}}
 budget: {trials: 3, time: 10m}
 search: {sampler: random}
 """
@@ -169,20 +169,37 @@ def test_a_read_me_names_private_servers(study: Opened, tmp_path: Path) -> None:
     assert "The servers of this study were private." in text
 
 
-@pytest.mark.long
-def test_the_readme_of_a_command_names_no_command_that_refuses_it(tmp_path: Path) -> None:
-    target = tmp_path / "toy.yaml"
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    """Return a study of a command."""
+    directory = tmp_path_factory.mktemp("toy")
+    target = directory / "toy.yaml"
     target.write_text(COMMAND)
-    words = ["run", str(target), "--yes", "--studies", str(tmp_path / "studies")]
+    words = ["run", str(target), "--yes", "--studies", str(directory / "studies")]
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 0, result.output
-    opened = open_study(tmp_path / "studies" / "toy")
+    return open_study(directory / "studies" / "toy")
+
+
+@pytest.mark.long
+def test_the_readme_of_a_command_names_no_command_that_refuses_it(
+    toy: Study, tmp_path: Path
+) -> None:
     for fmt in ("files", "json"):
-        write_export(opened, tmp_path / fmt, fmt, trial="0")
+        write_export(toy, tmp_path / fmt, fmt, trial="0")
         text = (tmp_path / fmt / "README.md").read_text()
         assert "\nautotune measure TARGET --config . --against baseline" in text
         assert "autotune apply" not in text
         assert "files/TIER" not in text
+
+
+@pytest.mark.long
+def test_a_meaning_stays_in_its_comment(toy: Study, tmp_path: Path) -> None:
+    """YAML 1.1 ends a line at U+2028, so the text after it would be another key."""
+    write_export(toy, tmp_path / "out", "yaml", trial="0", include_unchanged=True)
+    text = (tmp_path / "out" / "settings.yaml").read_text(encoding="utf-8")
+    assert "Threads.?maximize: other" in text
+    assert "\u2028" not in text
 
 
 def test_a_directory_that_is_in_use_is_left_alone(study: Opened, tmp_path: Path) -> None:
