@@ -104,9 +104,15 @@ def check_new_directory(parameter: typer.CallbackParam, path: Path) -> Path:
             hint="name a new directory, such as `--out winner`",
         )
     if path.is_dir() and any(path.iterdir()):
+        example = "winner" if path.name in ("", "..") else f"{path}-2"
         raise UsageError(
             f"{option} {path}: the directory is not empty",
-            hint=f"use an empty or new directory, such as `{option} {shlex.quote(path.name)}-2`",
+            hint=f"use an empty or new directory, such as `{option} {shlex.quote(example)}`",
+        )
+    if path.is_dir() and path.samefile("."):  # it will be replaced, and the shell is in it
+        raise UsageError(
+            f"{option} {path}: is the current directory",
+            hint="name a new directory, such as `--out winner`",
         )
     if path.exists() and not path.is_dir():
         raise UsageError(
@@ -114,9 +120,10 @@ def check_new_directory(parameter: typer.CallbackParam, path: Path) -> Path:
             hint="use an empty or new directory, such as `--out winner`",
         )
     if path.suffix.lower() in FORMAT_SUFFIXES:
+        directory = path.with_name(path.name.partition(".")[0])
         raise UsageError(
             f"{option} {path}: is the name of a file, and an export is a directory",
-            hint=f"name a directory, such as `{option} {shlex.quote(path.name.partition('.')[0])}`",
+            hint=f"name a directory, such as `{option} {shlex.quote(str(directory))}`",
         )
     return path
 

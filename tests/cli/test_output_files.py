@@ -84,6 +84,34 @@ def test_what_can_be_written_is_accepted(
     assert check(INTO, tmp_path / path) == tmp_path / path
 
 
+@pytest.mark.parametrize(
+    ("path", "said", "example"),
+    [
+        ("full", "is not empty", "full-2"),
+        ("deep/full", "is not empty", "deep/full-2"),
+        (".", "is not empty", "winner"),
+        ("deep/winner.zip", "is the name of a file", "deep/winner"),
+    ],
+)
+def test_an_example_of_a_directory_is_next_to_the_given_one(
+    path: str, said: str, example: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for directory in ("full", "deep/full"):
+        (tmp_path / directory / "content").mkdir(parents=True)
+    with pytest.raises(UsageError, match=said) as caught:
+        output_files.check_new_directory(INTO, Path(path))
+    assert f"such as `--into {example}`" in str(caught.value.hint)
+
+
+def test_the_current_directory_is_not_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="is the current directory"):
+        output_files.check_new_directory(INTO, Path("."))
+
+
 def test_init_creates_its_default_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
