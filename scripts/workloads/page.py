@@ -94,7 +94,7 @@ def format_page() -> str:
         "",
         *(line for each in workloads for line in _format_section(each, records[each.name])),
     ]  # fmt: skip
-    return "\n".join(lines) + _RECORD_HEAD.rstrip() + "\n"
+    return "\n".join([*lines, _RECORD_HEAD.rstrip(), ""])
 
 
 def format_readme(readme: str) -> str:

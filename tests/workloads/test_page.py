@@ -55,6 +55,7 @@ def test_a_workload_without_a_record_is_shown_as_not_recorded(
         assert f"| [{name}](#{name}) | not recorded yet |" in text
         assert f"## {name}\n" in text
     assert text.count("Results: not recorded yet.") == len(catalogue.list_names())
+    assert "\n\n## Record a workload\n" in text  # a table would include the heading otherwise
 
 
 def test_a_record_is_shown_with_capacities_gains_and_failures(
