@@ -25,7 +25,11 @@ is_ours() { # DIRECTORY: true if no other account can change it or its contents
     return 1
   fi
   is_own "$1" >/dev/null && return
-  echo "accounts other than root can write to $1: let root own it" >&2
+  if [ ! -O "$1" ] && [ "$(id -u)" != 0 ]; then
+    echo "this account does not own $1: run this script as root" >&2
+  else
+    echo "accounts other than root can write to $1: let root own it" >&2
+  fi
   return 1
 }
 close_work() {

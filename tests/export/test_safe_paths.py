@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -132,3 +133,18 @@ def test_a_backup_that_others_can_change_is_not_restored(tmp_path: Path) -> None
     assert done.returncode == 1
     assert "accounts other than root can write to" in done.stderr
     assert machine.conf.read_text() == written
+
+
+def test_another_account_than_root_is_told_so() -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root becomes another account")
+    with TemporaryDirectory(dir="/tmp") as directory:  # which the other account can enter
+        Path(directory).chmod(0o755)
+        machine = made(Path(directory))
+        (machine.top / "lib").chmod(0o1777)
+        (machine.top / "root/var/backups").mkdir(parents=True)
+        account = f"setpriv --reuid={OTHER} --regid={OTHER} --clear-groups sh"
+        done = machine.run(of_host(), "--check", shell=account)
+    assert done.returncode == 1
+    assert "run this script as root" in done.stderr
+    assert "let root own it" not in done.stderr
