@@ -91,6 +91,13 @@ def test_the_verdict_comes_first(name: str, said: str) -> None:
     assert said in document[: document.index("<main>")]
 
 
+def test_a_study_that_stopped_after_its_baseline_can_be_resumed() -> None:
+    study = opened("killed")
+    state = replace(study.state, trials=study.state.trials[:1], verdict=None, posterior=None)
+    words = re.sub(r"<[^>]*>", "", page(replace(study, state=state)))
+    assert "autotune resume killed" in words
+
+
 def test_the_page_of_a_study_that_runs_renews_itself(copied: Callable[[str], Path]) -> None:
     directory = copied("killed")
     assert 'id="renewal"' not in page(open_study(directory))
