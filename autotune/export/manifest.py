@@ -45,9 +45,9 @@ from autotune.services.base import Settings, Value
 from autotune.study.reading_records import RecordedCall, RecordedReading, describe_command_call
 from autotune.study.study_state import Phase, Trial
 from autotune.target.model import Target
+from autotune.target.read_target import TARGET_FILE_NAME
 
 SCHEMA_VERSION = 1
-VERIFY_COMMAND = "autotune measure target.yaml --config . --against baseline"
 COUNT_KEYS = ("rate", "seconds", "intended", "violations", "truncated", "limited", "disturbed")
 
 
@@ -62,7 +62,6 @@ def build_manifest(
     latest_trial = side.latest_trial if side and side.trial == trial else trial
     baseline = sides["baseline"].trial if "baseline" in sides else None
     is_command = study.target.command is not None
-    # A command runs in the directory of its original target, not in the export's directory.
     command_target = study.first_record.source if is_command else None
     return {
         "schema": SCHEMA_VERSION,
@@ -89,10 +88,30 @@ def build_manifest(
         "readings": list(_list_readings(view)) if is_best else [],
         **({"hosts": _describe_hosts(hosts)} if hosts else {}),
         "files": list(_list_files(files)),
-        "verify": VERIFY_COMMAND.replace("target.yaml", shlex.quote(command_target))
-        if command_target
-        else VERIFY_COMMAND,
+        "verify": _build_verify_command(study),
     }
+
+
+def _build_verify_command(study: Study) -> str:
+    """Return the command that measures the gain again.
+
+    A command, and files next to the target, are found only from the target's own path, because the
+    export contains no copies of them.
+    """
+    needs_original = study.target.command is not None or _refers_to_files(study.target)
+    target = shlex.quote(study.first_record.source) if needs_original else TARGET_FILE_NAME
+    return f"autotune measure {target} --config . --against baseline"
+
+
+def _refers_to_files(target: Target) -> bool:
+    """True if the target names a file or directory by a path that is relative to the target."""
+    load = target.load
+    generator = load.command[0] if load.command and "/" in load.command[0] else None
+    templates = (tier.templates for tier in target.tiers.values())
+    paths = (load.requests, load.uris, load.sessions, load.script, load.ca, target.ssh.config)
+    return any(
+        path is not None and not path.startswith(("/", "~")) for path in (*templates, *paths, generator)
+    )
 
 
 def _list_requested_values(trial: Trial) -> dict[str, Value]:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from typer.testing import CliRunner
 
 from autotune.cli import app
 from autotune.errors import AutotuneError
+from autotune.export.manifest import build_manifest
 from autotune.export.writer import SETTINGS_FORMATS, write_export
 from autotune.report.studies import Study, open_study
 from autotune.report.view import build_study_view
@@ -84,6 +86,26 @@ def test_the_manifest_says_where_it_comes_from(study: Opened, tmp_path: Path) ->
     for path, entry in listed.items():
         assert entry["sha256"] == sha256(found[path]).hexdigest()
         assert entry["bytes"] == len(found[path])
+
+
+@pytest.mark.parametrize(
+    ("load", "target"),
+    [
+        ({}, "target.yaml"),
+        ({"ca": "/etc/ca.pem"}, "target.yaml"),
+        ({"requests": "visits.yaml"}, "targets/improved.yaml"),
+        ({"command": ("./generator",)}, "targets/improved.yaml"),
+        ({"command": ("generator",)}, "target.yaml"),
+    ],
+)
+def test_the_gain_is_verified_with_a_target_that_finds_its_files(
+    load: dict[str, object], target: str, study: Opened
+) -> None:
+    opened = study("improved")
+    changed = opened.target.model_copy(update={"load": opened.target.load.model_copy(update=load)})
+    opened = replace(opened, target=changed)
+    verify = build_manifest(opened, opened.state.find_trial(1), {})["verify"]
+    assert verify == f"autotune measure {target} --config . --against baseline"
 
 
 def test_the_claim_comes_with_its_readings(study: Opened, tmp_path: Path) -> None:
