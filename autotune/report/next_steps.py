@@ -57,9 +57,15 @@ def _select_next_steps(view: StudyFigures) -> NextSteps:
     if note := _describe_manual_step(view.target, output_directory):
         return NextSteps(apply=(export,), note=note)
     target = f"{shlex.quote(str(_shorten_path(view.study.target_path)))}{view.study.studies_option}"
+    restore = f"autotune restore {target}"
+    if view.state.keeps_winner:
+        note = (
+            "`--keep` left this configuration on the hosts. After a restore, `autotune apply` applies the "
+            "export."
+        )
+        return NextSteps(apply=(export,), undo=(restore,), note=note)
     return NextSteps(
-        apply=(export, f"autotune apply {output_directory} {target}"),
-        undo=(f"autotune restore {target}",),
+        apply=(export, f"autotune apply {output_directory} {target}"), undo=(restore,)
     )
 
 
@@ -90,7 +96,9 @@ def _list_commands(view: StudyFigures, steps: NextSteps) -> Iterator[str]:
         yield f"autotune status {study_argument}"
     yield from steps.apply[:1]
     if view.gain and view.verdict == "improved" and len(view.changes) > 1:
-        is_measurable = not (view.state.minimal_changes or view.state.is_shared)
+        # A measurement would remove a kept winner from the hosts, so it is refused.
+        state = view.state
+        is_measurable = not (state.minimal_changes or state.is_shared or state.keeps_winner)
         measure_option = " --measure" if is_measurable else ""
         yield f"autotune explain {study_argument}{measure_option}"
     if view.conclusion.best:
