@@ -6,6 +6,7 @@ A hint never suggests another command that generates load.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 
 LOAD_COMMANDS = frozenset({"run", "resume", "worker", "measure", "sweep"})
@@ -193,10 +194,10 @@ def find_command_hint(command: str, group: str = "") -> str | None:
     """Return the hint for an unknown command of a ``group``, such as `lab`, or ``None``."""
     if group:
         if group == "workload" and "." in command:
-            return f"`autotune workload from-log {command}` converts an access log"
+            return f"`autotune workload from-log {shlex.quote(command)}` converts an access log"
         return _GROUP_HINTS.get(group, {}).get(command)
     if "/" in command or command.endswith((".yaml", ".yml")):
-        return f"name a command first, such as `autotune check {command}`"
+        return f"name a command first, such as `autotune check {shlex.quote(command)}`"
     hint = _COMMAND_HINTS.get(command.lower())
     return hint and hint.format(command=command)
 

@@ -12,7 +12,7 @@ import pytest
 
 from autotune import exit_handling
 from autotune.cli import COMMANDS, app
-from autotune.hints import LOAD_COMMANDS
+from autotune.hints import LOAD_COMMANDS, find_command_hint
 
 STUDIES = Path(__file__).parent / "report" / "studies"
 NAMES = [command.__name__ for command in COMMANDS]
@@ -78,6 +78,18 @@ def test_a_host_without_a_study_is_restored_by_its_target(
 ) -> None:
     shutil.rmtree(directory / "studies")
     assert "`autotune restore TARGET`" in printed_by(["restore", "local"], capsys)
+
+
+@pytest.mark.parametrize(
+    ("word", "group", "suggested"),
+    [
+        ("my shop.yaml", "", "autotune check 'my shop.yaml'"),
+        ("shop.yaml", "", "autotune check shop.yaml"),
+        ("my access.log", "workload", "autotune workload from-log 'my access.log'"),
+    ],
+)
+def test_a_suggested_command_can_be_pasted(word: str, group: str, suggested: str) -> None:
+    assert f"`{suggested}`" in str(find_command_hint(word, group))
 
 
 @pytest.mark.parametrize("command", NAMES)

@@ -93,7 +93,7 @@ def init(
         print_json({"schema": 1, "target": str(path_of_copy)})
         return
     echo(f"wrote {path_of_copy}" if was_written else f"{path_of_copy} already has this content")
-    echo(f"next: `autotune check {path_of_copy}`", err=True)
+    echo(f"next: `autotune check {shlex.quote(str(path_of_copy))}`", err=True)
 
 
 def _check_request_path(path: str | None) -> None:
@@ -134,7 +134,8 @@ def _adopt_hosts(
         f"wrote {summary.target_file} and {summary.templates_directory}: "
         f"{format_count(summary.parameter_count, 'parameter')}"
     )
-    echo(f"next: review it, then run `autotune check {summary.target_file}`", err=True)
+    target = shlex.quote(str(summary.target_file))
+    echo(f"next: review it, then run `autotune check {target}`", err=True)
 
 
 def check(

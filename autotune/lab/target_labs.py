@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import shlex
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -142,7 +143,7 @@ def build_ssh_command(
         if Path(lab_or_target).exists():
             raise AutotuneError(
                 f"the lab of {lab_or_target} is not running",
-                hint=f"run `autotune lab up {lab_or_target}`",
+                hint=f"run `autotune lab up {shlex.quote(lab_or_target)}`",
             )
         if lab_names := ", ".join(list_lab_names()):
             raise AutotuneError(
