@@ -69,7 +69,9 @@ function limitLabel() {
   return { xref: "paper", x: 0, xanchor: "left", y: Math.log10(data.slo.limit), yanchor: "bottom", showarrow: false, text: data.slo.text, font: { color: colour("bad") }, bgcolor: colour("paper"), opacity: 0.85 };
 }
 
-const ms = (value) => (value >= 999.5 ? `${(value / 1000).toPrecision(2)} s` : `${value.toPrecision(3)} ms`);
+// These digits are the digits of `format_latency`.
+const seconds = (value) => (value >= 9.95 ? Math.round(value).toLocaleString("en") : value.toPrecision(2));
+const ms = (value) => (value >= 999.5 ? `${seconds(value / 1000)} s` : `${value.toPrecision(3)} ms`);
 
 // This function must show the same values as `report --at`.
 function atRate(fit, asked) {

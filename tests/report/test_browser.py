@@ -195,6 +195,18 @@ def test_the_page_answers_for_a_rate_what_the_terminal_does(
     assert_answered(document, lab.study, rate)
 
 
+def test_a_latency_of_minutes_is_shown_in_whole_seconds(
+    copied: Callable[[str], Path], browser: Browser, tmp_path: Path
+) -> None:
+    directory = copied("improved")
+    target = directory / "target.yaml"
+    target.write_text(target.read_text().replace("p99: 50ms", "p99: 120s"))
+    page = write_page(open_study(directory), tmp_path / "report.html")
+    document, console = browser.drawn(page, "rate=5000")
+    assert console == []
+    assert "more than 120 s (above the capacity of" in chart(document, "latency")
+
+
 def test_the_latency_of_today_is_shown_as_measured(
     copied: Callable[[str], Path], browser: Browser, tmp_path: Path
 ) -> None:
