@@ -37,7 +37,7 @@ class PeakPoint(documents.CapacityObject):
     of: int | None
     phase: str
     at: float
-    says: str
+    outcome: str
 
 
 class BestStep(TypedDict):

@@ -134,7 +134,7 @@ def render_page(view: StudyView) -> str:
         verdict=view.verdict,
         headline=view.headline.text,
         refresh=REFRESH_SECONDS if view.study.running_process else None,
-        words=sections,
+        sections=sections,
         intervals=importance is not None
         and any(row["half"] is not None for row in importance["rows"]),
         too_few=configuration_count if configuration_count < MIN_CONFIGURATIONS else 0,

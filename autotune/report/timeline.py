@@ -112,7 +112,7 @@ def _build_peak_point(view: StudyView, trial: Trial, end_seconds: float) -> Peak
         "peak": capacity.peak,
         "low": capacity.low,
         "high": capacity.high,
-        "says": f"{format_trial_label(trial)}: {format_outcome(trial, view.units)}",
+        "outcome": f"{format_trial_label(trial)}: {format_outcome(trial, view.units)}",
     }
 
 

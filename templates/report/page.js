@@ -53,8 +53,8 @@ function drawLatency() {
   // Latencies far above the objective would compress the rest of the chart, so the axis ends earlier.
   const shown = traces.flatMap((trace) => trace.y).filter((ms) => ms !== null && ms > 0);
   const ends = [Math.min(...shown, data.slo.limit) / 1.2, Math.min(Math.max(...shown, data.slo.limit) * 1.2, 8 * data.slo.limit)];
-  const asked = Number(by("rate").value);
-  const mark = asked ? [{ type: "line", yref: "paper", y0: 0, y1: 1, x0: asked, x1: asked, line: { color: colour("soft"), width: 1.5, dash: "dot" } }] : [];
+  const requestedRate = Number(by("rate").value);
+  const mark = requestedRate ? [{ type: "line", yref: "paper", y0: 0, y1: 1, x0: requestedRate, x1: requestedRate, line: { color: colour("soft"), width: 1.5, dash: "dot" } }] : [];
   draw("latency", traces, layout({
     xaxis: { title: { text: "offered rate, requests/s" }, rangemode: "tozero", nticks: 8 },
     yaxis: { title: { text: "latency, ms" }, ...logAxis(ends, 4), range: ends.map(Math.log10) },
@@ -74,21 +74,21 @@ const seconds = (value) => (value >= 9.95 ? Math.round(value).toLocaleString("en
 const ms = (value) => (value >= 999.5 ? `${seconds(value / 1000)} s` : `${value.toPrecision(3)} ms`);
 
 // This function must show the same values as `report --at`.
-function atRate(fit, asked) {
+function atRate(fit, requestedRate) {
   const { rate: rates, capacity } = fit, last = rates.length - 1;
-  if (capacity && asked > capacity[2]) return `more than ${ms(data.slo.limit)} (above the capacity of ${rate(capacity[0])}/s)`;
-  if (asked < rates[0]) return `at most ${ms(fit.high[0])} (extrapolated: the lowest measured rate is ${rate(rates[0])}/s)`;
-  if (asked > rates[last]) return `more than ${ms(fit.low[last])} (extrapolated: the highest measured rate is ${rate(rates[last])}/s)`;
-  const after = Math.max(1, rates.findIndex((x) => x >= asked)), share = (asked - rates[after - 1]) / (rates[after] - rates[after - 1]);
+  if (capacity && requestedRate > capacity[2]) return `more than ${ms(data.slo.limit)} (above the capacity of ${rate(capacity[0])}/s)`;
+  if (requestedRate < rates[0]) return `at most ${ms(fit.high[0])} (extrapolated: the lowest measured rate is ${rate(rates[0])}/s)`;
+  if (requestedRate > rates[last]) return `more than ${ms(fit.low[last])} (extrapolated: the highest measured rate is ${rate(rates[last])}/s)`;
+  const after = Math.max(1, rates.findIndex((x) => x >= requestedRate)), share = (requestedRate - rates[after - 1]) / (rates[after] - rates[after - 1]);
   const [middle, low, high] = [fit.middle, fit.low, fit.high].map((band) => ms(band[after - 1] + (band[after] - band[after - 1]) * share));
   return `${middle} [${low}, ${high}]`;
 }
 
 function answerRate() {
-  const asked = Number(by("rate").value);
-  const measured = data.today && asked === data.today.rate ? data.today.answers : {};
-  const answers = SIDES.filter(([side]) => measured[side] || data.fitted[side]).map(([side]) => element("span", `${side} ${data.slo.percentile}: ${measured[side] || atRate(data.fitted[side], asked)}`));
-  by("at-rate").replaceChildren(...(asked > 0 ? answers : []));
+  const requestedRate = Number(by("rate").value);
+  const measured = data.today && requestedRate === data.today.rate ? data.today.answers : {};
+  const answers = SIDES.filter(([side]) => measured[side] || data.fitted[side]).map(([side]) => element("span", `${side} ${data.slo.percentile}: ${measured[side] || atRate(data.fitted[side], requestedRate)}`));
+  by("at-rate").replaceChildren(...(requestedRate > 0 ? answers : []));
   drawLatency();
 }
 
@@ -98,14 +98,14 @@ function drawProgress() {
     ["best", "accent", (p) => p.trial === data.best || p.of === data.best],
     ["other trials", "soft", () => true],
   ];
-  const taken = new Set();
-  const traces = groups.map(([name, paint, belongs]) => {
-    const mine = data.peaks.filter((p) => p.peak !== null && !taken.has(p.trial) && belongs(p));
-    mine.forEach((p) => taken.add(p.trial));
+  const assigned = new Set();
+  const traces = groups.map(([name, paint, isMember]) => {
+    const members = data.peaks.filter((p) => p.peak !== null && !assigned.has(p.trial) && isMember(p));
+    members.forEach((p) => assigned.add(p.trial));
     return {
-      name, mode: "markers", opacity: paint === "soft" ? 0.6 : 1, x: mine.map((p) => minutes(p.at)), y: mine.map((p) => p.peak), text: mine.map((p) => p.says),
-      marker: { color: colour(paint), size: 8, symbol: mine.map((p) => data.counted.includes(p.phase) ? "circle" : "diamond") },
-      error_y: { type: "data", symmetric: false, array: mine.map((p) => p.high - p.peak), arrayminus: mine.map((p) => p.peak - p.low), color: colour(paint), thickness: 1, width: 2 },
+      name, mode: "markers", opacity: paint === "soft" ? 0.6 : 1, x: members.map((p) => minutes(p.at)), y: members.map((p) => p.peak), text: members.map((p) => p.outcome),
+      marker: { color: colour(paint), size: 8, symbol: members.map((p) => data.counted.includes(p.phase) ? "circle" : "diamond") },
+      error_y: { type: "data", symmetric: false, array: members.map((p) => p.high - p.peak), arrayminus: members.map((p) => p.peak - p.low), color: colour(paint), thickness: 1, width: 2 },
       hovertemplate: "%{text}<extra></extra>",
     };
   });
@@ -117,7 +117,7 @@ function drawProgress() {
   const failed = data.peaks.filter((p) => p.peak === null);
   const floor = data.unit.from_zero ? 0 : Math.min(...data.peaks.map((p) => p.peak).filter((peak) => peak !== null));
   traces.push({
-    name: "failed", mode: "markers", cliponaxis: false, x: failed.map((p) => minutes(p.at)), y: failed.map(() => floor), text: failed.map((p) => p.says),
+    name: "failed", mode: "markers", cliponaxis: false, x: failed.map((p) => minutes(p.at)), y: failed.map(() => floor), text: failed.map((p) => p.outcome),
     marker: { color: colour("bad"), symbol: "x", size: 9 }, hovertemplate: "%{text}<extra></extra>",
   });
   // The chart is not drawn if all trials failed.
@@ -135,11 +135,11 @@ function drawReadings() {
   const all = data.readings;
   const traces = [];
   for (const [state, name, paint, symbol] of STATES) {
-    const mine = all.at.map((_, i) => i).filter((i) => all.state[i] === state);
-    if (!mine.length) continue;
-    const pick = (column) => mine.map((i) => all[column][i]);
+    const indexes = all.at.map((_, i) => i).filter((i) => all.state[i] === state);
+    if (!indexes.length) continue;
+    const pick = (column) => indexes.map((i) => all[column][i]);
     const marks = { color: colour(paint), symbol, size: 6 };
-    const text = mine.map((i) => `trial ${all.trial[i]}${all.warm[i] ? ", warm-up" : ""}: ${rate(all.rate[i])}/s, ${all.late[i] === null ? "no " + data.slo.percentile : data.slo.percentile + " " + all.late[i] + " ms"}, ${all.bad[i]} % late or failed`);
+    const text = indexes.map((i) => `trial ${all.trial[i]}${all.warm[i] ? ", warm-up" : ""}: ${rate(all.rate[i])}/s, ${all.late[i] === null ? "no " + data.slo.percentile : data.slo.percentile + " " + all.late[i] + " ms"}, ${all.bad[i]} % late or failed`);
     const x = pick("at").map(minutes);
     const common = { mode: "markers", x, text, hovertemplate: "%{text}<extra></extra>", marker: marks, legendgroup: state };
     traces.push({ ...common, name, y: pick("rate"), yaxis: "y" });
@@ -156,8 +156,8 @@ function drawReadings() {
 }
 
 function drawImportance() {
-  const found = data.importance, section = by("importance");
-  const rows = (found ? found.rows : []).slice(0, 15).reverse();
+  const importance = data.importance, section = by("importance");
+  const rows = (importance ? importance.rows : []).slice(0, 15).reverse();
   const narrow = matchMedia("(max-width: 40rem)").matches;
   // A narrow screen shows the full name on a separate line.
   const names = rows.map((r) => (r.names.length > 1 ? `${r.names[0]} and ${r.names.length - 1} more` : r.names[0]));
@@ -173,8 +173,8 @@ function drawImportance() {
     annotations: narrow ? names.map((text, y) => ({ x: 0, y: y + 0.18, text, xanchor: "left", yanchor: "bottom", showarrow: false, font: { size: 12 } })) : [],
   }));
   const together = rows.filter((r) => r.names.length > 1).map((r) => `changed together, not separable: ${r.names.join(", ")}`);
-  const pairs = found ? found.pairs.map((p) => `${p.first} and ${p.second} interact: their joint effect is ${(100 * p.effect).toFixed(0)} % beyond the sum of both`) : [];
-  section.querySelector("ul").replaceChildren(...[...together, ...pairs, ...(found ? found.edges : [])].map((text) => element("li", text)));
+  const pairs = importance ? importance.pairs.map((p) => `${p.first} and ${p.second} interact: their joint effect is ${(100 * p.effect).toFixed(0)} % beyond the sum of both`) : [];
+  section.querySelector("ul").replaceChildren(...[...together, ...pairs, ...(importance ? importance.edges : [])].map((text) => element("li", text)));
 }
 
 const parameter = (name) => data.parameters.parameters.find((p) => p.name === name);
@@ -182,13 +182,13 @@ const axisOf = (p) => ({ title: { text: p.unit ? `${p.name}, ${p.unit}` : p.name
 
 function fillSelects() {
   const ranked = data.importance ? data.importance.rows.flatMap((r) => r.names) : [];
-  const place = (name) => { const at = ranked.indexOf(name); return at < 0 ? ranked.length : at; };
-  const names = data.parameters.parameters.map((p) => p.name).sort((a, b) => place(a) - place(b));
+  const findRank = (name) => { const rank = ranked.indexOf(name); return rank < 0 ? ranked.length : rank; };
+  const names = data.parameters.parameters.map((p) => p.name).sort((a, b) => findRank(a) - findRank(b));
   for (const [id, first] of [["slice", null], ["slice2", "–"]]) {
     const select = by(id);
-    const had = select.value;
+    const selectedName = select.value;
     select.replaceChildren(...[...(first ? [first] : []), ...names].map((name) => new Option(name, name)));
-    if (had) select.value = had;
+    if (selectedName) select.value = selectedName;
     select.onchange = drawSlices;
   }
 }
@@ -198,13 +198,13 @@ function drawSlices() {
   const { trials, peaks, lows, highs } = data.parameters;
   if (!one) { draw("slices", [], layout({})); return; }
   // A trial has no capacity if its search ended before any rate met the SLO.
-  const mine = trials.map((_, i) => i).filter((i) => peaks[i] !== null && one.values[i] !== null && (!two || two.values[i] !== null));
-  const text = mine.map((i) => `trial ${trials[i]}: ${rate(peaks[i])}${data.unit.suffix}`);
-  const x = mine.map((i) => one.values[i]);
+  const indexes = trials.map((_, i) => i).filter((i) => peaks[i] !== null && one.values[i] !== null && (!two || two.values[i] !== null));
+  const text = indexes.map((i) => `trial ${trials[i]}: ${rate(peaks[i])}${data.unit.suffix}`);
+  const x = indexes.map((i) => one.values[i]);
   if (two) {
     draw("slices", [{
-      mode: "markers", x, y: mine.map((i) => two.values[i]), text, hovertemplate: "%{text}<br>%{x}, %{y}<extra></extra>",
-      marker: { size: 12, color: mine.map((i) => peaks[i]), colorscale: "Viridis", showscale: true, colorbar: { title: { text: data.unit.name } } },
+      mode: "markers", x, y: indexes.map((i) => two.values[i]), text, hovertemplate: "%{text}<br>%{x}, %{y}<extra></extra>",
+      marker: { size: 12, color: indexes.map((i) => peaks[i]), colorscale: "Viridis", showscale: true, colorbar: { title: { text: data.unit.name } } },
     }], layout({ xaxis: axisOf(one), yaxis: axisOf(two) }));
     return;
   }
@@ -221,9 +221,9 @@ function drawSlices() {
     traces.push({ x: band.x, y: band.mean, mode: "lines", line: { color: colour("accent") }, name: "model, all other settings as in the best configuration", hovertemplate: `%{y:,.4~g}${plain(data.unit.suffix)} at %{x}<extra></extra>` });
   }
   traces.push({
-    mode: "markers", x, y: mine.map((i) => peaks[i]), text, name: "trials", hovertemplate: "%{text} at %{x}<extra></extra>",
+    mode: "markers", x, y: indexes.map((i) => peaks[i]), text, name: "trials", hovertemplate: "%{text} at %{x}<extra></extra>",
     marker: { size: 9, color: colour("soft") },
-    error_y: { type: "data", symmetric: false, array: mine.map((i) => highs[i] - peaks[i]), arrayminus: mine.map((i) => peaks[i] - lows[i]), thickness: 1, width: 2, color: colour("soft") },
+    error_y: { type: "data", symmetric: false, array: indexes.map((i) => highs[i] - peaks[i]), arrayminus: indexes.map((i) => peaks[i] - lows[i]), thickness: 1, width: 2, color: colour("soft") },
   });
   draw("slices", traces, layout({ xaxis: axisOf(one), yaxis: { title: { text: `${data.quantity}, ${data.unit.name}` }, rangemode: fromZero() }, showlegend: Boolean(band) }));
 }
@@ -257,10 +257,10 @@ function drawHosts() {
 }
 
 function element(tag, text, className) {
-  const made = document.createElement(tag);
-  if (text !== undefined) made.textContent = text;
-  if (className) made.className = className;
-  return made;
+  const node = document.createElement(tag);
+  if (text !== undefined) node.textContent = text;
+  if (className) node.className = className;
+  return node;
 }
 
 function detail(row) {
@@ -407,9 +407,9 @@ Promise.all([unpacked(), plotlyLoaded()]).then(async ([study]) => {
   data = study;
   const more = by("more");
   // report.html#all unfolds all sections, and report.html#rate=800 shows the latency at 800 requests/s.
-  const asked = new URLSearchParams(location.hash.slice(1));
-  more.open = asked.has("all");
-  by("rate").value = asked.get("rate") || data.today?.rate || "";
+  const fragment = new URLSearchParams(location.hash.slice(1));
+  more.open = fragment.has("all");
+  by("rate").value = fragment.get("rate") || data.today?.rate || "";
   fillSelects();
   fillTrials();
   by("rate").oninput = answerRate;
