@@ -110,7 +110,8 @@ def _refers_to_files(target: Target) -> bool:
     templates = (tier.templates for tier in target.tiers.values())
     paths = (load.requests, load.uris, load.sessions, load.script, load.ca, target.ssh.config)
     return any(
-        path is not None and not path.startswith(("/", "~")) for path in (*templates, *paths, generator)
+        path is not None and not path.startswith(("/", "~"))
+        for path in (*templates, *paths, generator)
     )
 
 

@@ -60,13 +60,11 @@ def _select_next_steps(view: StudyFigures) -> NextSteps:
     restore = f"autotune restore {target}"
     if view.state.keeps_winner:
         note = (
-            "`--keep` left this configuration on the hosts. After a restore, `autotune apply` applies the "
-            "export."
+            "`--keep` left this configuration on the hosts. After a restore, `autotune apply` applies "
+            "the export."
         )
         return NextSteps(apply=(export,), undo=(restore,), note=note)
-    return NextSteps(
-        apply=(export, f"autotune apply {output_directory} {target}"), undo=(restore,)
-    )
+    return NextSteps(apply=(export, f"autotune apply {output_directory} {target}"), undo=(restore,))
 
 
 def _describe_manual_step(target: Target, output_directory: str) -> str:

@@ -272,9 +272,7 @@ def _format_trial_counts(view: StudyView, status_document: StudyStatus) -> Itera
     yield f"  measured  {format_count(len(view.state.list_finished_trials()), 'measurement')}"
     if any(proof_counts.values()):
         finalists_text = f"{format_count(proof_counts['finalists'], 'finalist')} measured again"
-        confirmations_text = format_count(
-            proof_counts["confirmations"], "confirmation measurement"
-        )
+        confirmations_text = format_count(proof_counts["confirmations"], "confirmation measurement")
         yield f"  proof     {finalists_text}, {confirmations_text}"
     answers = status_document["answers"]
     if answers["wrong"] or answers["example"]:

@@ -109,7 +109,7 @@ def test_the_current_directory_is_not_replaced(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match="is the current directory"):
-        output_files.check_new_directory(INTO, Path("."))
+        output_files.check_new_directory(INTO, Path())
 
 
 def test_init_creates_its_default_directory(

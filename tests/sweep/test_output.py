@@ -165,9 +165,7 @@ def test_what_is_embedded_is_what_the_panels_hold() -> None:
 
 
 @pytest.mark.parametrize(("repeat", "has_interval"), [(1, False), (3, True)])
-def test_points_that_were_measured_once_have_no_interval(
-    repeat: int, has_interval: bool
-) -> None:
+def test_points_that_were_measured_once_have_no_interval(repeat: int, has_interval: bool) -> None:
     sweep = build_results((512, 1024), "nginx", responses=[0.01, 0.02])
     document = render_page(replace(sweep, plan=replace(sweep.plan, repeat=repeat)))
     assert ("Each point was measured once" in document) is not has_interval
