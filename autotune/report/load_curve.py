@@ -17,7 +17,7 @@ from autotune.study.reading_records import RecordedReading
 from autotune.target.slo import Slo
 
 ReadingRecords = Iterable[RecordedReading]
-PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)  # in every report; the SLO may use another one
+PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)  # in every report, with the percentile of the SLO
 # Width of a load step, in natural logarithms of the rate.
 STEP_LOG_WIDTH = 0.04
 HOST_METRICS = ("cpu", "steal", "load", "memory", "sockets", "time_wait", "network")
