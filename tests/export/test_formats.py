@@ -313,11 +313,10 @@ def run_readme(
 ) -> subprocess.CompletedProcess[str]:
     """Run the README's commands for a host, whose files are in ``directory`` / root."""
     (commands,) = re.findall(r"```sh\n(sh HOST\.paths\.sh.*?)```", readme, re.DOTALL)
-    (backup,) = set(re.findall(r"/var/backups/[\w.-]+", commands))
     (directory / "HOST.paths.sh").write_text(f"exit {0 if safe else 1}\n")
     (directory / "HOST.patch").write_text(PATCH)
     commands = commands.replace("-d / ", f"-d {directory}/root ")
-    commands = commands.replace(backup, f"{directory}/kept")
+    commands = re.sub(r"/var/backups/[\w.-]+", f"{directory}/kept", commands)
     return subprocess.run(
         ["sh", "-c", commands], cwd=directory, capture_output=True, text=True, check=False
     )
