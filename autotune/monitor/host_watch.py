@@ -240,7 +240,8 @@ def find_process_owners(host: WatchedHost) -> ProcessOwners:
     """Return the rules that assign processes to service instances.
 
     Private processes belong to the session of a recorded leader. Processes of a distribution's unit are
-    recognised by the names of their programs.
+    recognised by the names of their programs, and by the names that serving processes give
+    themselves.
     """
     instance_by_session: dict[int, str] = {}
     programs: dict[str, str] = {}
@@ -248,7 +249,8 @@ def find_process_owners(host: WatchedHost) -> ProcessOwners:
         leader = read_session_leader(Path(instance.placement.directory), instance.service.name)
         if host.transport is None and leader is not None:
             instance_by_session[leader.pid] = instance.name
-        for alternatives in instance.service.programs.values():
+        service = instance.service
+        for alternatives in (*service.programs.values(), service.serving_processes):
             programs |= {
                 Path(program).name[:_MAX_PROGRAM_NAME]: instance.name for program in alternatives
             }

@@ -23,6 +23,7 @@ from autotune.monitor.host_watch import (
     find_log,
     find_process_owners,
 )
+from autotune.monitor.process_table import sum_by_service
 from autotune.services.apache.service import Apache
 from autotune.services.base import Endpoint, Placement, Role, Service
 from autotune.services.memcached.service import Memcached
@@ -30,6 +31,7 @@ from autotune.services.nginx.service import Nginx
 from autotune.services.php_fpm.service import PhpFpm
 from autotune.services.postgresql.service import Postgresql
 from autotune.services.registry import SHIPPED
+from autotune.services.varnish.service import Varnish
 from autotune.transports.base import Argv, CommandResult, HostUnreachable, Transport
 from autotune.transports.local import LocalTransport
 
@@ -153,6 +155,20 @@ def test_private_processes_are_known_by_their_session(tmp_path: Path) -> None:
     elsewhere = find_process_owners(host(tmp_path, Elsewhere()))
     assert elsewhere.sessions == {}
     assert elsewhere.programs["nginx"] == "lb.a.nginx"
+
+
+def test_a_process_that_serves_under_another_name_than_its_program_belongs_to_its_service() -> None:
+    varnish = ServiceInstance(Varnish(), site_of(Role.HTTP_CACHE, installed=True))
+    owners = find_process_owners(WatchedHost("a", 2.0, (varnish,), Elsewhere()))
+    stat = "{} ({}) S {} 1 1 0 -1 0 0 0 0 0 {} 0 0 0 20 0 {} 0 7 0 {} 0"
+    files = {
+        "/proc/7/stat": stat.format(7, "varnishd", 1, 2, 1, 300),
+        "/proc/8/stat": stat.format(8, "cache-main", 7, 500, 210, 90_000),
+    }
+    found = sum_by_service(files, owners)[varnish.name]
+    assert (found.workers, found.threads) == (1, 210)
+    assert found.cpu == pytest.approx(5.02)
+    assert found.max_rss >= 90_000 * 4096
 
 
 AT = "2026/11/21 04:50:12 [alert] 812#812: "
