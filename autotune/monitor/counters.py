@@ -9,14 +9,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from autotune.deploy.host_commands import run_as_root
 from autotune.deploy.private_servers import open_unix_connection
 from autotune.deploy.stack import ServiceInstance
 from autotune.services.diagnosis import CounterQuery
 from autotune.services.registry import find_own_diagnosis
 from autotune.strict_parsing import parse_decimal, split_lines
-from autotune.transports.base import Transport
+from autotune.transports.base import Argv, CommandResult, Transport
 
 TIMEOUT_SECONDS = 0.5  # a server that takes longer counts as not responding
+_COMMAND_SECONDS = 5.0  # time limit of a command
 _MAX_ANSWER_BYTES = 1 << 18
 ERROR_PREFIXES = ("ERROR", "-")  # start of an error reply
 
@@ -92,11 +94,20 @@ class CounterReader:
             return ""
         # The path of the program may be unknown.
         with contextlib.suppress(KeyError):
-            command_result = self._transport.run(
-                self._query.build_command(self.part.placement), timeout=5.0
-            )
+            argv = self._query.build_command(self.part.placement)
+            command_result = self._run_on_host(self._transport, argv)
             return command_result.stdout if command_result.ok else ""
         return ""
+
+    def _run_on_host(self, transport: Transport, argv: Argv) -> CommandResult:
+        """Run a command, as root if the server is a unit of its host.
+
+        Such a server may accept only root on its socket, or root alone may read its password. The
+        deployment of the server needed root, too.
+        """
+        if self.part.placement.installed:
+            return run_as_root(transport, argv, timeout=_COMMAND_SECONDS)
+        return transport.run(argv, timeout=_COMMAND_SECONDS)
 
     def _query_socket(self) -> bytes:
         placement = self.part.placement

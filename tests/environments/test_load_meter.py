@@ -147,7 +147,8 @@ class Counted(LocalTransport):
         values = {"client_req": 100, "cache_hit": 70, "cache_miss": 20, "n_lru_nuked": 0}
         printed = json.dumps({"counters": {f"MAIN.{k}": {"value": n} for k, n in values.items()}})
         memcached = "STAT cmd_get 8\r\nSTAT get_hits 5\r\nSTAT get_misses 3\r\nEND\r\n"
-        return CommandResult(tuple(argv), 0, printed if "varnishstat" in argv[0] else memcached, "")
+        is_varnish = "varnishstat" in str(options.get("input"))
+        return CommandResult(tuple(argv), 0, printed if is_varnish else memcached, "")
 
 
 def placed(role: Role) -> Placement:

@@ -225,6 +225,32 @@ def test_apache_on_another_host_is_asked_there() -> None:
     assert found.values["working"] == 2
 
 
+def test_the_command_of_a_unit_runs_as_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only root may read the password of a server, or query its socket."""
+
+    class Account(LocalTransport):
+        """An account that may run `sh` without arguments through sudo, as SECURITY.md allows it."""
+
+        def run(self, argv: Sequence[str], **how: Any) -> CommandResult:
+            if not how.pop("sudo", False) or list(argv) != ["sh"]:
+                return CommandResult(tuple(argv), 1, "", "permission denied")
+            return super().run(argv, **how)
+
+    printed = "get_hits 7\nget_misses $(echo 3)\nget_flushed it's\n"
+    query = replace(
+        QUERIES["memcached"],
+        request=b"",
+        is_local_only=True,
+        build_command=lambda _: ("printf", "%s", printed),
+    )
+    monkeypatch.setattr(counters, "find_counter_query", lambda _: query)
+    part = cache_at(1)
+    part = replace(part, placement=replace(part.placement, installed=True))
+    found = CounterReader(part, Account()).read(by_command=True)
+    assert found is not None
+    assert found.values == {"get_hits": 7.0}
+
+
 @pytest.mark.parametrize("absolute", [True, False])
 def test_a_unix_socket_however_long_its_path(
     tmp_path: Path, absolute: bool, monkeypatch: pytest.MonkeyPatch
