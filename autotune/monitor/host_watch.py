@@ -176,6 +176,7 @@ class HostWatch:
             interval=interval,
             later=delay_share * interval,
             request_ports=list_request_ports(host),
+            as_root=any(instance.placement.installed for instance in host.instances),
         )
 
     def _sample_host(self, host: WatchedHost) -> None:

@@ -14,6 +14,7 @@ import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from autotune.deploy.host_commands import run_as_root
 from autotune.monitor.process_table import (
     FILE_LIMIT_SECTION,
     OPEN_FILES_SECTION,
@@ -30,7 +31,7 @@ from autotune.monitor.procfs import (
 )
 from autotune.strict_parsing import split_lines
 from autotune.transports import wait_notices
-from autotune.transports.base import Transport
+from autotune.transports.base import CommandResult, Transport
 from autotune.transports.temporary_files import LOCK_SCRIPT
 
 # maximum size of the new text in a log; an overloaded server writes thousands of similar lines
@@ -180,7 +181,8 @@ class SampleStream:
     containers and guests, would all be sampled at the same time and stall the machine.
 
     ``logs`` contains paths of files, or systemd units whose journal is read. The samples also count the
-    connections with unread data at each of the TCP ports ``request_ports``.
+    connections with unread data at each of the TCP ports ``request_ports``. With ``as_root``, the stream
+    can also read the logs and the memory of services that other accounts may not read.
     """
 
     def __init__(
@@ -193,19 +195,18 @@ class SampleStream:
         interval: float = 1.0,
         later: float = 0.0,
         request_ports: Sequence[int] = (),
+        as_root: bool = False,
     ) -> None:
         self._transport, self._owners, self._seconds = transport, owners, seconds
         self._logs, self._interval, self._later = logs, interval, later
-        self._request_ports = request_ports
-        self._pid_file = f"/tmp/autotune-watch.held.{secrets.token_hex(8)}"  # noqa: S108  # O_EXCL, random
+        self._request_ports, self._as_root = request_ports, as_root
+        # Root reads a process ID from this file, so no other account may create the file first.
+        directory = "/run" if as_root else "/tmp"  # noqa: S108  # O_EXCL, random
+        self._pid_file = f"{directory}/autotune-watch.held.{secrets.token_hex(8)}"
 
     def run(self) -> StreamResult:
         """Run the sampling command, and return its parsed output. Raises ``HostUnreachable``."""
-        argv = (
-            "sh",
-            "-c",
-            _START_SCRIPT,
-            "sh",
+        words = (
             _STREAM_SCRIPT,
             "sh",
             str(round(self._seconds / self._interval)),
@@ -218,8 +219,8 @@ class SampleStream:
             *SAMPLED_FILES,
         )
         with wait_notices.about("its usage during a reading", usual=self._seconds):
-            command_result = self._transport.run(
-                argv, timeout=self._seconds + KILL_AFTER_SECONDS, env={"LC_ALL": "C"}
+            command_result = self._run_script(
+                _START_SCRIPT, words, self._seconds + KILL_AFTER_SECONDS
             )
         return parse_stream(command_result.stdout, self._owners)
 
@@ -227,7 +228,13 @@ class SampleStream:
         """Request one last sample, after which ``run`` returns. A stream that is not running is
         ignored.
         """
-        self._transport.run(("sh", "-c", _STOP_SCRIPT, "sh", self._pid_file), timeout=15.0)
+        self._run_script(_STOP_SCRIPT, (self._pid_file,), 15.0)
+
+    def _run_script(self, script: str, words: Sequence[str], timeout: float) -> CommandResult:
+        argv = ("sh", "-c", script, "sh", *words)
+        if self._as_root:
+            return run_as_root(self._transport, argv, timeout=timeout)
+        return self._transport.run(argv, timeout=timeout, env={"LC_ALL": "C"})
 
 
 def parse_stream(output: str, owners: ProcessOwners) -> StreamResult:

@@ -116,9 +116,7 @@ def test_a_host_may_end_while_those_that_hang_are_listed() -> None:
             watch._streams.clear()
 
     watch._failures = Ending()
-    stuck: Any = SimpleNamespace(
-        _pid_file="", _transport=SimpleNamespace(run=lambda *_, **__: None)
-    )
+    stuck: Any = SimpleNamespace(_pid_file="", _run_script=lambda *_: None)
     watch._streams |= {"a": stuck, "b": stuck}
     with watch:
         pass

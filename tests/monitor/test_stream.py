@@ -8,12 +8,14 @@ import socket
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from autotune.monitor import stream
 from autotune.monitor.process_table import ProcessOwners
 from autotune.monitor.stream import MAX_LOG_BYTES, SampleStream, parse_stream
+from autotune.transports.base import Argv, CommandResult
 from autotune.transports.local import LocalTransport
 
 NAME = Path("/proc/self/comm").read_text().strip()
@@ -63,6 +65,43 @@ def test_accepted_connections_with_unread_data_are_counted_at_the_given_ports() 
     assert (queues[f":{ports[0]}"].waiting, queues[f":{ports[0]}"].unread_count) == (1, 2)
     assert (queues[f":{ports[1]}"].waiting, queues[f":{ports[1]}"].unread_count) == (1, 1)
     assert not any(queue.unread_count for sample in unwatched for queue in sample.queues)
+
+
+class Account(LocalTransport):
+    """An account that may run `sh` without arguments through sudo, as SECURITY.md allows it."""
+
+    def __init__(self) -> None:
+        super().__init__("web1")
+        self.scripts: list[bytes] = []
+
+    def run(self, argv: Argv, **options: Any) -> CommandResult:
+        if not options.pop("sudo", False) or list(argv) != ["sh"]:
+            return CommandResult(tuple(argv), 1, "", "permission denied")
+        self.scripts.append(options["input"])
+        return super().run(argv, **options)
+
+
+def test_the_units_of_a_host_are_watched_as_root(tmp_path: Path) -> None:
+    log, host = tmp_path / "it's a log", Account()
+    log.touch()
+    running = SampleStream(host, OWNERS, 600, [str(log)], as_root=True)
+    assert running._pid_file.startswith("/run/")  # where only root may create it
+    running._pid_file = str(tmp_path / "watch")
+    thread = threading.Thread(target=_log_and_stop, args=(running, log))
+    thread.start()
+    found = running.run()
+    thread.join()
+    assert found.samples[-1].processes["me"].max_rss > 1 << 20
+    assert found.logs[str(log)].strip() == "after"
+    assert len(host.scripts) == 2
+    assert not (tmp_path / "watch").exists()
+
+
+def _log_and_stop(running: SampleStream, log: Path) -> None:
+    while not Path(running._pid_file).exists():
+        time.sleep(0.01)
+    log.write_text("after\n")
+    running.stop()
 
 
 def test_a_stream_starts_with_the_size_of_the_host_s_pages() -> None:
