@@ -42,14 +42,22 @@ def find_counter_query(instance: ServiceInstance) -> CounterQuery | None:
 class CounterReader:
     """Reads one server's counters, over a connection to the server's socket or with the server's own
     client program.
+
+    ``is_here`` is true if the server runs on this machine. Without a ``transport``, no program is
+    started.
     """
 
-    def __init__(self, instance: ServiceInstance, transport: Transport | None) -> None:
+    def __init__(
+        self, instance: ServiceInstance, transport: Transport | None, *, is_here: bool = False
+    ) -> None:
         self.part, self._transport = instance, transport
         query = find_counter_query(instance)
         assert query is not None
         self._query = query
-        self._uses_only_command = query.is_local_only and transport is not None
+        # A connection without a request shows nothing, and could occupy a worker of the server.
+        self._uses_only_command = not query.request or (
+            query.is_local_only and transport is not None and not is_here
+        )
         self._connection: socket.socket | None = None
 
     @property

@@ -115,7 +115,7 @@ class HostWatch:
         for host in self._hosts:
             for instance in host.instances:
                 if find_counter_query(instance):
-                    self._start_thread(self._read_counters, instance, host.transport)
+                    self._start_thread(self._read_counters, instance, host)
         return self
 
     def __exit__(
@@ -194,8 +194,11 @@ class HostWatch:
                     stream_result.logs.get(log, ""), instance
                 )
 
-    def _read_counters(self, instance: ServiceInstance, transport: Transport | None) -> None:
-        reader = CounterReader(instance, transport)
+    def _read_counters(self, instance: ServiceInstance, host: WatchedHost) -> None:
+        transport = host.transport
+        if transport is None and instance.placement.installed:
+            transport = LocalTransport(host.name)
+        reader = CounterReader(instance, transport, is_here=host.transport is None)
         counter_answers = self._counters.setdefault(instance.name, [])
         try:
             counter_answers.append(reader.read(by_command=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import threading
 import time
 from collections.abc import Mapping
@@ -283,6 +284,27 @@ def test_a_server_that_is_asked_by_a_command_alone_is_asked_meanwhile(
     answers = watch.observations.counters["db.a.postgresql"]
     assert len(answers) >= 4
     assert [answer.values["active"] for answer in answers[:4] if answer] == [1, 2, 3, 4]
+
+
+def test_a_unit_of_this_machine_is_asked_by_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection without a request would occupy a server, and show no counter."""
+    asked = Asked()
+    monkeypatch.setattr("autotune.monitor.host_watch.LocalTransport", lambda *_: asked)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        site = Placement(
+            tier="db", host="a", role=Role.DATABASE, directory="/run/t", installed=True,
+            listen=Endpoint("127.0.0.1", server.getsockname()[1]),
+            programs={"postgres": "/usr/lib/postgresql/15/bin/postgres"},
+        )  # fmt: skip
+        with HostWatch(
+            [WatchedHost("a", 2.0, (ServiceInstance(Postgresql(), site),))], 60.0
+        ) as watch:
+            pass
+        server.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            server.accept()
+    answers = watch.observations.counters["db.a.postgresql"]
+    assert [answer.values["active"] for answer in answers if answer] == [1, 2]
 
 
 def test_the_load_is_recorded_from_its_last_start_to_its_planned_end(
