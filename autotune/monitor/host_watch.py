@@ -13,6 +13,7 @@ from typing import Self
 
 from autotune.deploy.private_servers import read_session_leader
 from autotune.deploy.stack import ServiceInstance, Stack
+from autotune.errors import AutotuneError
 from autotune.monitor.counters import CounterReader, ServerCounters, find_counter_query
 from autotune.monitor.process_table import ProcessOwners
 from autotune.monitor.procfs import HostSample
@@ -54,8 +55,8 @@ class Observations:
 
     ``samples`` and ``sampling_cpu_seconds`` (the CPU time of sampling) are by host. ``counters`` and
     ``log_complaints`` are by service instance. ``faults`` describes instances that respond wrongly even
-    without load. ``load_start`` and ``load_end`` are the start and the planned end of the load, in
-    seconds since the first samples were requested.
+    without load. ``unsampled`` maps hosts without samples to the reason. ``load_start`` and ``load_end``
+    are the start and the planned end of the load, in seconds since the first samples were requested.
     """
 
     samples: Mapping[str, tuple[HostSample, ...]] = field(default_factory=dict)
@@ -64,6 +65,7 @@ class Observations:
     log_complaints: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     failures: tuple[str, ...] = ()
     faults: Mapping[str, str] = field(default_factory=dict)
+    unsampled: Mapping[str, str] = field(default_factory=dict)
     load_start: float = 0.0
     load_end: float = 0.0
 
@@ -102,6 +104,7 @@ class HostWatch:
         self._counters: dict[str, list[ServerCounters | None]] = {}
         self._complaints: dict[str, Mapping[str, int]] = {}
         self._failures: list[str] = []
+        self._unsampled: dict[str, str] = {}
         self._start_time = 0.0
         self._load_start = self._load_end = 0.0
 
@@ -133,6 +136,7 @@ class HostWatch:
         # Threads that end late still remove their streams.
         for host in list(self._streams):
             self._failures.append(f"{host} did not send its samples in time")
+            self._unsampled[host] = f"none arrived within {LAST_SAMPLE_SECONDS:g} s after the load"
 
     def mark_load(self, seconds: float) -> None:
         """Record that load of ``seconds`` starts now. The load after a ramp-up is recorded again."""
@@ -148,6 +152,7 @@ class HostWatch:
             counters,
             dict(self._complaints),
             tuple(self._failures),
+            unsampled={**self._unsampled},
             load_start=self._load_start,
             load_end=self._load_end,
         )
@@ -182,8 +187,13 @@ class HostWatch:
     def _sample_host(self, host: WatchedHost) -> None:
         try:
             stream_result = self._streams[host.name].run()
+        except AutotuneError as error:
+            self._unsampled[host.name] = error.message
+            raise
         finally:
             del self._streams[host.name]
+        if not stream_result.samples:
+            self._unsampled[host.name] = stream_result.error_text or "its output contained none"
         self._samples[host.name], self._sampling_cpu_seconds[host.name] = (
             stream_result.samples,
             stream_result.cpu_seconds,

@@ -12,7 +12,7 @@ import contextlib
 import re
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from autotune.deploy.host_commands import run_as_root
 from autotune.monitor.process_table import (
@@ -37,6 +37,7 @@ from autotune.transports.temporary_files import LOCK_SCRIPT
 # maximum size of the new text in a log; an overloaded server writes thousands of similar lines
 MAX_LOG_BYTES = 1 << 20
 KILL_AFTER_SECONDS = 15.0  # time after its planned end at which the command is killed
+_MAX_ERROR_CHARACTERS = 200
 _SAMPLE_MARK, _TIMES_MARK, _LOGS_MARK = "== sample ==", "== times ==", "== logs =="
 _FILE_HEADER = "==> "
 _CPU_TIME_PATTERN = re.compile(r"([0-9]{1,9})m([0-9]{1,9}(?:\.[0-9]+)?)s")  # such as 0m1.250000s
@@ -166,11 +167,14 @@ kill -TERM "$pid"
 class StreamResult:
     """The samples of a host, the CPU time that sampling took on the host (``cpu_seconds``), and the
     new text of each log.
+
+    ``error_text`` is the start of the command's error messages, for results without samples.
     """
 
     samples: tuple[HostSample, ...] = ()
     cpu_seconds: float = 0.0
     logs: Mapping[str, str] = field(default_factory=dict)
+    error_text: str = ""
 
 
 class SampleStream:
@@ -222,7 +226,9 @@ class SampleStream:
             command_result = self._run_script(
                 _START_SCRIPT, words, self._seconds + KILL_AFTER_SECONDS
             )
-        return parse_stream(command_result.stdout, self._owners)
+        stream_result = parse_stream(command_result.stdout, self._owners)
+        error_text = " ".join(command_result.stderr.split())[:_MAX_ERROR_CHARACTERS]
+        return replace(stream_result, error_text=error_text)
 
     def stop(self) -> None:
         """Request one last sample, after which ``run`` returns. A stream that is not running is

@@ -28,6 +28,7 @@ from autotune.estimate import Estimate
 from autotune.measure.reading import WARM_UP_PURPOSE
 from autotune.measure.warm_up import WarmUpResult, WarmUpWindow
 from autotune.monitor.activity import HostUsage
+from autotune.monitor.host_watch import Observations
 from autotune.services.registry import SHIPPED
 from autotune.study import trial
 from autotune.study.reading_records import load_readings
@@ -129,6 +130,26 @@ def test_steal_is_told_of_once(tmp_path: Path) -> None:
         made.progress.note = notes.append  # type: ignore[method-assign]
         trial.run_trial(MeasureStep(Phase.BASELINE, made.space.baseline), made, None, None)
     assert sum("CPU steal on host" in note for note in notes) == 1
+
+
+def test_a_host_without_samples_is_told_of_once(tmp_path: Path) -> None:
+    notes: list[str] = []
+    with closing(StudyStore(tmp_path)) as store:
+        made = context(store, flat, FormulaFleet(), seed=3, pace=0.0)
+        session = made.session
+        assert isinstance(session, LoadSession)
+        calm = session.meter.take_reading
+
+        def take(rate: float, seconds: float, *, ramp_seconds: float) -> WatchedReading:
+            watched = calm(rate, seconds, ramp_seconds=ramp_seconds)
+            return replace(watched, observations=Observations(unsampled={"web1": "disk full"}))
+
+        session.meter.take_reading = take  # type: ignore[method-assign]
+        made.progress.note = notes.append  # type: ignore[method-assign]
+        trial.run_trial(MeasureStep(Phase.BASELINE, made.space.baseline), made, None, None)
+    told = [note for note in notes if note.startswith("host web1 sent no CPU and memory samples")]
+    assert len(told) == 1
+    assert ": disk full. " in told[0]
 
 
 def test_a_load_that_cannot_be_made_ends_the_study_with_its_reason(tmp_path: Path) -> None:

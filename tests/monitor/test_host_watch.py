@@ -40,8 +40,10 @@ from autotune.transports.local import LocalTransport
 class Elsewhere(LocalTransport):
     """This machine, reached as if it were another one; it may break in several ways."""
 
-    def __init__(self, output: str | None = None, error: Exception | None = None) -> None:
-        self._output, self._error = output, error
+    def __init__(
+        self, output: str | None = None, error: Exception | None = None, complaint: str = ""
+    ) -> None:
+        self._output, self._error, self._complaint = output, error, complaint
 
     def run(
         self,
@@ -56,7 +58,7 @@ class Elsewhere(LocalTransport):
         if self._error:
             raise self._error
         if self._output is not None:
-            return CommandResult(tuple(argv), 1, self._output, "")
+            return CommandResult(tuple(argv), 1, self._output, self._complaint)
         return super().run(argv, input=input, timeout=timeout, sudo=sudo, cwd=cwd, env=env)
 
 
@@ -89,6 +91,7 @@ def test_a_host_ends_with_a_last_look_when_it_is_left(
     assert seen.log_complaints == {"lb.a.nginx": {"worker_connections": 1}}
     assert set(seen.counters["cache.a.memcached"]) == {None}
     assert not seen.failures
+    assert not seen.unsampled
 
 
 def test_a_host_that_hangs_is_not_waited_for(
@@ -105,6 +108,7 @@ def test_a_host_that_hangs_is_not_waited_for(
     with HostWatch([host(tmp_path, Hanging())], 1.0) as watch:
         pass
     assert "a did not send its samples in time" in watch.observations.failures
+    assert watch.observations.unsampled == {"a": "none arrived within 0.1 s after the load"}
     over.set()
 
 
@@ -141,6 +145,25 @@ def test_a_host_that_fails_is_a_host_without_samples(tmp_path: Path, transport: 
         reading = "taken"
     assert reading == "taken"
     assert watch.observations.samples.get("a", ()) == ()
+
+
+@pytest.mark.parametrize(
+    ("transport", "reason"),
+    [
+        (Elsewhere(error=HostUnreachable("no route")), "no route"),
+        (Elsewhere(output=""), "its output contained none"),
+        (Elsewhere(output="", complaint="sh: 9: cannot create /tmp/w:\n  No space left\n"),
+         "sh: 9: cannot create /tmp/w: No space left"),
+        (Elsewhere(output="", complaint="x" * 1000), "x" * 200),
+    ],
+    ids=["unreachable", "silent", "full disk", "long"],
+)  # fmt: skip
+def test_the_reason_is_known_why_a_host_has_no_samples(
+    tmp_path: Path, transport: Transport, reason: str
+) -> None:
+    with HostWatch([host(tmp_path, transport)], 1.0) as watch:
+        pass
+    assert watch.observations.unsampled == {"a": reason}
 
 
 def test_what_the_reading_raises_comes_through(tmp_path: Path) -> None:
