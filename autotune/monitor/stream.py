@@ -47,11 +47,12 @@ _REQUIRED_FILES = {"/proc/uptime", "/proc/stat"}  # a sample without these files
 # No text is inserted into this script, because all values are arguments. Both `tail`
 # and the bash code print each file after a line with its name. A signal interrupts `wait`, and `read`
 # in bash's POSIX mode, but not a `sleep` in the foreground. Other shells do not parse the text in
-# `eval`. Logs come last, with a blank before each line, because a log may contain any text.
+# `eval`. bash before 5.1 lacks `<(…)` in POSIX mode, and before 4.4 `mapfile -d`; it uses the code for
+# other shells. Logs come last, with a blank before each line, because a log may contain any text.
 _STREAM_SCRIPT = f"""
 count=$1 pause=$2 interval=$3 programs=" $4 " temporary=$5 logs=$6 connections=$7
 shift 7
-if [ -n "$BASH_VERSION" ]; then
+if [ -n "$BASH_VERSION" ] && (eval "mapfile -d '' content < <(:)") 2>/dev/null; then
     eval 'exec 9<> <(:)' # nothing ever arrives there
     rest() {{ read -rt "$1" -u 9; }}
     show() {{

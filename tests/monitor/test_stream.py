@@ -30,6 +30,25 @@ def _shell(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setattr(stream, "_START_SCRIPT", 'exec nice -n 19 sh -c "$@"')
 
 
+@pytest.mark.parametrize(
+    ("shell", "lacking"),
+    [
+        # Like bash before 5.1 in POSIX mode, this shell exits with a syntax error at `<(`.
+        ("env BASH_VERSION=5.0.17 sh", ""),
+        # bash before 4.4
+        ("bash --posix", 'mapfile() { [ "$1" != -d ]; }\n'),
+    ],
+)
+def test_an_old_bash_takes_samples_like_another_shell(
+    shell: str, lacking: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "_START_SCRIPT", f'exec nice -n 19 {shell} -c "$@"')
+    monkeypatch.setattr(stream, "_STREAM_SCRIPT", lacking + stream._STREAM_SCRIPT)
+    samples = SampleStream(LocalTransport(), OWNERS, 1).run().samples
+    assert len(samples) == 2
+    assert samples[-1].processes["me"].max_rss > 1 << 20
+
+
 @pytest.mark.stack
 def test_processes_of_the_stack_are_seen_with_their_descriptors() -> None:
     samples = SampleStream(LocalTransport(), OWNERS, 1).run().samples
