@@ -17,6 +17,8 @@ from autotune.services.diagnosis import BUSY_WORKERS, InstanceActivity
 LOAD_START_SECONDS = 0.5  # time until a generator's load has started
 MIN_RATE_SECONDS = 0.5  # minimum time over which the use of CPUs and links is computed
 LATE_SAMPLE_SECONDS = 1.5  # time until the last sample of a busy host arrives
+# If the traffic of a link exceeds this multiple of its speed, the link is virtual and has no such limit.
+MAX_LINK_SHARE = 1.1
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,7 @@ def compute_host_activity(
         opened_rate=_compute_growth(first.tcp, last.tcp, "ActiveOpens") / elapsed_seconds,
         accepted_rate=_compute_growth(first.tcp, last.tcp, "PassiveOpens") / elapsed_seconds,
         network=sum(map(sum, rates.values())),
-        link_share=max((max(rates[i]) / links[i] for i in rates if i in links), default=None),
+        link_share=_compute_link_share(rates, links),
     )
 
 
@@ -324,6 +326,14 @@ def _compute_interface_rates(
         for name, last in last_sample.network.items()
         if (first := first_sample.network.get(name))
     }
+
+
+def _compute_link_share(
+    rates: Mapping[str, tuple[float, float]], speeds: Mapping[str, float]
+) -> float | None:
+    """Return the utilisation of the busiest link in its busier direction; ``None`` if unknown."""
+    link_shares = [max(rates[name]) / speeds[name] for name in rates if name in speeds]
+    return max((share for share in link_shares if share <= MAX_LINK_SHARE), default=None)
 
 
 def _compute_quota_used_share(

@@ -124,7 +124,8 @@ while :; do
         {CONNECTIONS_COMMAND} "$connections"
     fi
     if [ -n "$end" ] || [ "$turn" -eq 0 ]; then
-        show /sys/class/net/*/speed
+        # Only hardware has a meaningful speed. Before Linux 6.2, each tun device shows 10 Mb/s.
+        for device in /sys/class/net/*/device; do show "${{device%/device}}/speed"; done
         of_each fd
         printf '\n==> {OPEN_FILES_SECTION} <==\n'
         [ -z "$files" ] || stat -c '%n %s' -- $files

@@ -113,6 +113,27 @@ def test_a_link_is_full_if_one_of_its_directions_is(received: int, sent: int, sh
 
 
 @pytest.mark.parametrize(
+    ("speeds", "share"),
+    [
+        ({"eth0": 1000.0, "ens1": 10.0}, 0.9),  # the speed of a virtual machine's device
+        ({"eth0": 850.0}, 900 / 850),  # within the error of the samples' times
+        ({"ens1": 10.0}, None),
+    ],
+)
+def test_a_link_that_carries_more_than_its_speed_has_no_known_speed(
+    speeds: dict[str, float], share: float | None
+) -> None:
+    both = {"eth0": InterfaceBytes(1800, 0), "ens1": InterfaceBytes(1800, 0)}
+    first = replace(FIRST, network={name: InterfaceBytes(0, 0) for name in both})
+    first, last = (
+        replace(each, link_speeds=speeds) for each in (first, replace(LAST, network=both))
+    )
+    found = compute_host_activity(HOST, Observations(samples={"web1": (first, last)}), 3.0)
+    assert found is not None
+    assert found.link_share == share
+
+
+@pytest.mark.parametrize(
     ("counters", "fraction"),
     [
         ({"RetransSegs": 40, "TCPSynRetrans": 40}, 0.0),  # an accept queue was full

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import socket
 import threading
 import time
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from autotune.monitor import stream
+from autotune.monitor import procfs, stream
 from autotune.monitor.process_table import ProcessOwners
 from autotune.monitor.stream import MAX_LOG_BYTES, SampleStream, parse_stream
 from autotune.transports.base import Argv, CommandResult
@@ -61,6 +62,20 @@ def test_processes_of_the_stack_are_seen_with_their_descriptors() -> None:
         assert sum(sample.cpu.values()) > 0
     wide = Path(f"/proc/{os.getpid()}/fd").stat().st_size > 0  # Linux 6.2 and later
     assert (samples[0].processes["me"].descriptors is not None) == wide
+
+
+def test_only_devices_have_a_speed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, speed in {"eth0": "1000", "eth1": "-1", "tun0": "10", "veth1": "10000"}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "speed").write_text(f"{speed}\n")
+    for name in ("eth0", "eth1"):
+        (tmp_path / name / "device").mkdir()
+    script = stream._STREAM_SCRIPT.replace("/sys/class/net", str(tmp_path))
+    monkeypatch.setattr(stream, "_STREAM_SCRIPT", script)
+    pattern = re.compile(rf"^{re.escape(str(tmp_path))}/([^/]+)/speed$")
+    monkeypatch.setattr(procfs, "_LINK_SPEED_PATTERN", pattern)
+    samples = SampleStream(LocalTransport(), OWNERS, 0).run().samples
+    assert samples[-1].link_speeds == {"eth0": 1000e6 / 8}
 
 
 @pytest.mark.stack
