@@ -9,7 +9,7 @@ of an overload can drain.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 
 from autotune.deploy.stack import ServiceInstance
@@ -49,46 +49,82 @@ def find_faulty_instances(
 
     ``transports`` maps host names to transports. The result omits unreachable hosts.
 
-    Some web servers accept requests only from a load balancer, for example because plain HTTP is
-    redirected to HTTPS. If all reachable web servers seem faulty, ``load_host`` therefore also sends
-    a request to each entry. If all of these responses are correct, the result is empty.
+    Some web servers accept requests only from another tier. For example, they redirect plain HTTP to
+    HTTPS, or only the other tier serves the page. If all reachable web servers of a tier seem faulty,
+    ``load_host`` therefore also sends a request to each entry. If all of these responses are correct,
+    the result omits the tier.
     """
-    web_instances = {
-        transports[instance.placement.host].name: instance
+    host_requests = _build_host_requests(instances, request)
+    web_hosts = {transports[host].name: host for host in host_requests}
+
+    def find_host_faults(transport: Transport) -> list[tuple[ServiceInstance, str | None]]:
+        return [
+            (instance, _find_fault(transport, host_request, sleep))
+            for instance, host_request in host_requests[web_hosts[transport.name]]
+        ]
+
+    web_transports = [transports[host] for host in web_hosts.values()]
+    results = run_on_all(web_transports, find_host_faults).results
+    faults_by_tier: dict[str, dict[str, str | None]] = {}
+    for host_faults in results.values():
+        for instance, fault in host_faults:
+            faults_by_tier.setdefault(instance.placement.tier, {})[instance.name] = fault
+    doubtful_tiers = [tier for tier, faults in faults_by_tier.items() if all(faults.values())]
+    if doubtful_tiers and _serves_correctly(request, load_host):
+        for tier in doubtful_tiers:
+            del faults_by_tier[tier]
+    return {
+        name: fault for faults in faults_by_tier.values() for name, fault in faults.items() if fault
+    }
+
+
+def _build_host_requests(
+    instances: Sequence[ServiceInstance], request: Request
+) -> dict[str, list[tuple[ServiceInstance, Request]]]:
+    """Return the web servers on each host, each with the request for this server."""
+    called_endpoints = {
+        endpoint
         for instance in instances
-        if instance.placement.role is Role.WEB
+        for endpoint in (*instance.placement.forwards_to, *instance.placement.uses)
     }
-
-    def find_host_fault(transport: Transport) -> str | None:
-        host_request = _build_host_request(request, web_instances[transport.name].placement.listen)
-        problem = None
-        for attempt in range(MAX_TRIES):
-            if attempt:
-                sleep(TRY_INTERVAL_SECONDS)
-            problem = find_answer_error(send_request(transport, host_request), host_request)
-            if problem is None:
-                break
-        return problem
-
-    host_faults = run_on_all(
-        [transports[part.placement.host] for part in web_instances.values()], find_host_fault
-    )
-    faults = {
-        web_instances[name].name: fault for name, fault in host_faults.results.items() if fault
-    }
-    are_all_suspected = bool(faults) and all(host_faults.results.values())
-    return {} if are_all_suspected and _serves_correctly(request, load_host) else faults
+    host_requests: dict[str, list[tuple[ServiceInstance, Request]]] = {}
+    for instance in instances:
+        placement = instance.placement
+        if placement.role is Role.WEB:
+            host_request = _build_host_request(request, placement.listen, called_endpoints)
+            host_requests.setdefault(placement.host, []).append((instance, host_request))
+    return host_requests
 
 
-def _build_host_request(request: Request, endpoint: Endpoint) -> Request:
+def _find_fault(
+    transport: Transport, host_request: Request, sleep: Callable[[float], object]
+) -> str | None:
+    """Return the last wrong response of a web server; ``None`` after a correct response."""
+    problem = None
+    for attempt in range(MAX_TRIES):
+        if attempt:
+            sleep(TRY_INTERVAL_SECONDS)
+        problem = find_answer_error(send_request(transport, host_request), host_request)
+        if problem is None:
+            break
+    return problem
+
+
+def _build_host_request(
+    request: Request, endpoint: Endpoint, called_endpoints: Container[Endpoint]
+) -> Request:
     """Return the request for a web server that listens at ``endpoint``.
 
-    Servers behind the entry are assumed to speak plain HTTP/1.1, without TLS.
+    Servers behind the entry are assumed to speak plain HTTP/1.1, without TLS. Such a server may share
+    its host with the entry. ``called_endpoints`` are the endpoints of all servers behind the entry.
     """
+    direct_request = replace(request, endpoint=endpoint, tls=None, http2=False)
+    if endpoint in called_endpoints:
+        return direct_request
     entry_requests = (
         entry for entry in request.per_endpoint() if entry.endpoint.host == endpoint.host
     )
-    return next(entry_requests, replace(request, endpoint=endpoint, tls=None, http2=False))
+    return next(entry_requests, direct_request)
 
 
 def _serves_correctly(request: Request, load_host: Transport) -> bool:

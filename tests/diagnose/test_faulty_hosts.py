@@ -103,6 +103,58 @@ def test_hosts_that_answer_only_their_load_balancer_are_not_faulty(
     assert named == ({"web.web1.nginx": "status 301"} if found else {})
 
 
+SHOP, MOVED = "found 100 of 100\n\n200 0.002", "Not Found\n\n404 0.001"
+
+
+@pytest.mark.parametrize(
+    ("api", "entry", "found"),
+    [
+        ([MOVED, MOVED], SHOP, {}),  # the page belongs to the tier `web`, which uses the tier `api`
+        ([MOVED, SHOP], SHOP, {"api.api1.nginx": "status 404"}),
+        (
+            [MOVED, MOVED],
+            MOVED,
+            {"api.api1.nginx": "status 404", "api.api2.nginx": "status 404"},
+        ),
+    ],
+)
+def test_a_tier_that_does_not_serve_the_page_of_the_load_is_not_faulty(
+    api: list[str], entry: str, found: dict[str, str]
+) -> None:
+    hosts = {"api1": "10.0.0.3", "api2": "10.0.0.4"}
+    instances = parts() + [
+        ServiceInstance(Nginx(), replace(SITE, tier="api", host=name, listen=Endpoint(address, 80)))
+        for name, address in hosts.items()
+    ]
+    transports: dict[str, Transport] = {name: Curl(name, SHOP) for name in ("web1", "web2")}
+    transports |= {name: Curl(name, said) for name, said in zip(hosts, api, strict=True)}
+    load_host = Curl("load1", entry)
+    assert find_faulty_instances(instances, transports, REQUEST, load_host, lambda _: None) == found
+
+
+def test_each_web_server_of_a_host_is_asked() -> None:
+    second = replace(SITE, tier="api", listen=Endpoint("10.0.0.1", 8080))
+    instances = [ServiceInstance(Nginx(), site) for site in (SITE, second)]
+    asked = Curl("web1", "Bad Gateway\n\n502 0.001")
+    load_host = Curl("load1", "Bad Gateway\n\n502 0.001")
+    found = find_faulty_instances(instances, {"web1": asked}, REQUEST, load_host, lambda _: None)
+    assert found == dict.fromkeys(("web.web1.nginx", "api.web1.nginx"), "status 502")
+
+
+def test_a_web_server_on_the_host_of_the_entry_is_asked_itself() -> None:
+    server = Endpoint("10.0.0.9", 8080)
+    proxy = replace(
+        SITE, tier="lb", role=Role.PROXY, listen=Endpoint("10.0.0.9", 80), forwards_to=(server,)
+    )
+    instances = [ServiceInstance(Nginx(), site) for site in (replace(SITE, listen=server), proxy)]
+    asked, load_host = (Curl(name, "Bad Gateway\n\n502 0.001") for name in ("web1", "load1"))
+    find_faulty_instances(instances, {"web1": asked}, REQUEST, load_host, lambda _: None)
+    assert set(asked.asked) == {"http://shop:8080/kv.php"}
+    asked.asked.clear()
+    find_faulty_instances(instances[:1], {"web1": asked}, REQUEST, load_host, lambda _: None)
+    assert set(asked.asked) == {"https://shop:443/kv.php"}  # it is the entry
+
+
 @pytest.mark.parametrize(
     ("errors", "expected"),
     [
