@@ -147,6 +147,7 @@ class ServiceManager:
       it does not wait, because the processes are not replaced.
     - ``up UNIT PORT-OR-SOCKET SECONDS`` waits until the unit listens on the port or socket.
     - ``complaint UNIT`` prints why the unit is not running.
+    - ``group UNIT`` prints a unique part of the path of the unit's control group.
     - ``enable UNIT`` and ``disable UNIT`` enable or disable the unit's start at boot.
     - ``reread`` makes the service manager read changed files below ``unit_directory``.
 

@@ -401,7 +401,7 @@ class StackEnvironment:
             target.slo.objective,
             self.load_hosts,
             stack,
-            build_watched_hosts(stack, cpus_by_host, self.transports),
+            build_watched_hosts(stack, cpus_by_host, self.transports, self.runtime.service_manager),
             timeout=target.request_timeout,
             max_rate=target.load.max_rate,
             read_deployed_settings=lambda: fleet.deployed_settings,

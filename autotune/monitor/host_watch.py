@@ -11,6 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from autotune.deploy.host_commands import Command, run_commands
+from autotune.deploy.host_state import ServiceManager
 from autotune.deploy.private_servers import read_session_leader
 from autotune.deploy.stack import ServiceInstance, Stack
 from autotune.errors import AutotuneError
@@ -28,6 +30,7 @@ from autotune.transports.local import LocalTransport
 LOCAL_SAMPLE_SECONDS = 0.5
 COUNTER_POLL_SECONDS = 1.0
 LAST_SAMPLE_SECONDS = 3.0  # longest wait for a host's last sample
+GROUP_SECONDS = 5.0  # longest wait for the control groups of a host's units
 _MAX_PROGRAM_NAME = 15  # maximum length of a program's name in the kernel
 # Messages that programs log if the kernel denies a resource
 KERNEL_COMPLAINTS = {
@@ -40,13 +43,20 @@ KERNEL_COMPLAINTS = {
 class WatchedHost:
     """A host, the CPUs that it may use, its service instances, and its transport.
 
-    ``transport`` is ``None`` for this machine.
+    ``transport`` is ``None`` for this machine. ``service_manager`` manages the units of the instances,
+    if they are units.
     """
 
     name: str
     cpus: float
     instances: tuple[ServiceInstance, ...]
     transport: Transport | None = None
+    service_manager: ServiceManager | None = None
+
+    @property
+    def is_isolated(self) -> bool:
+        """True if the services run in containers, with their own files."""
+        return self.service_manager is not None and self.service_manager.wrap_command is not None
 
 
 @dataclass(frozen=True)
@@ -71,7 +81,10 @@ class Observations:
 
 
 def build_watched_hosts(
-    stack: Stack, cpus: Mapping[str, float], transports: Mapping[str, Transport | None]
+    stack: Stack,
+    cpus: Mapping[str, float],
+    transports: Mapping[str, Transport | None],
+    service_manager: ServiceManager | None = None,
 ) -> tuple[WatchedHost, ...]:
     """Return the hosts of a stack. Hosts without a remote transport are this machine."""
     host_names = dict.fromkeys(instance.placement.host for instance in stack.instances)
@@ -81,6 +94,7 @@ def build_watched_hosts(
             cpus[name],
             tuple(each for each in stack.instances if each.placement.host == name),
             None if isinstance(transports.get(name), LocalTransport) else transports.get(name),
+            service_manager,
         )
         for name in host_names
     )
@@ -169,9 +183,9 @@ class HostWatch:
             self._failures.append(f"{action.__name__.strip('_')}: {type(error).__name__}: {error}")
 
     def _take_first_sample(self, host: WatchedHost, delay_share: float) -> None:
-        logs = tuple(
-            dict.fromkeys(log for instance in host.instances if (log := find_log(instance)))
-        )
+        # A file or unit of the host with the same name would be the log of another server.
+        instances = () if host.is_isolated else host.instances
+        logs = tuple(dict.fromkeys(log for instance in instances if (log := find_log(instance))))
         interval = 1.0 if host.transport else LOCAL_SAMPLE_SECONDS
         self._streams[host.name] = SampleStream(
             host.transport or LocalTransport(),
@@ -184,7 +198,11 @@ class HostWatch:
             as_root=any(instance.placement.installed for instance in host.instances),
         )
 
+    def _assign_groups(self, host: WatchedHost) -> None:
+        self._streams[host.name].set_groups(read_groups(host))
+
     def _sample_host(self, host: WatchedHost) -> None:
+        self._record_failure(self._assign_groups, host)
         try:
             stream_result = self._streams[host.name].run()
         except AutotuneError as error:
@@ -269,3 +287,52 @@ def find_process_owners(host: WatchedHost) -> ProcessOwners:
                 Path(program).name[:_MAX_PROGRAM_NAME]: instance.name for program in alternatives
             }
     return ProcessOwners(instance_by_session, programs)
+
+
+def read_groups(host: WatchedHost) -> dict[str, str]:
+    """Return the service instance of each control group of a host's units.
+
+    The result is empty if the names of programs are enough to recognise all processes. Names are not
+    enough in containers, because other containers may run the same program. Names are also not enough
+    if two units of a host run the same program.
+    """
+    manager = host.service_manager
+    if manager is None or not (host.is_isolated or _shares_programs(host)):
+        return {}
+    instance_by_unit = {
+        unit: instance.name for instance in host.instances if (unit := _find_unit(instance))
+    }
+    results = run_commands(
+        host.transport or LocalTransport(host.name),
+        [Command(("group", unit)) for unit in instance_by_unit],
+        timeout=GROUP_SECONDS,
+        functions=manager.shell_functions,
+    )
+    return {
+        group: instance_name
+        for instance_name, result in zip(instance_by_unit.values(), results, strict=True)
+        # A unit that does not run has no group.
+        if result.ok and len(group := result.stdout.strip()) > 1
+    }
+
+
+def _find_unit(instance: ServiceInstance) -> str | None:
+    """Return the unit that runs the programs of an instance, or ``None``."""
+    placement = instance.placement
+    return (
+        placement.unit or instance.service.get_unit(placement)
+        if instance.service.programs
+        else None
+    )
+
+
+def _shares_programs(host: WatchedHost) -> bool:
+    """True if several units of a host run the same program."""
+    unit_by_program: dict[str, str] = {}
+    return any(
+        unit_by_program.setdefault(program, unit) != unit
+        for instance in host.instances
+        if (unit := _find_unit(instance))
+        for alternatives in instance.service.programs.values()
+        for program in alternatives
+    )

@@ -45,16 +45,29 @@ class ServiceProcesses:
 class ProcessOwners:
     """Rules that assign processes to services: by session for private processes, otherwise by program.
 
-    ``programs`` contains names as in ``/proc/PID/comm``, which Linux cuts to 15 characters.
+    ``programs`` contains names as in ``/proc/PID/comm``, which Linux cuts to 15 characters. ``groups``
+    maps control groups to services whose processes the program alone does not show. A control group is
+    any unique part of its path.
     """
 
     sessions: Mapping[int, str] = field(default_factory=dict)
     programs: Mapping[str, str] = field(default_factory=dict)
+    groups: Mapping[str, str] = field(default_factory=dict)
 
-    def find_owner(self, process: ProcessStat) -> str | None:
+    def find_owner(self, process: ProcessStat, group_paths: str = "") -> str | None:
+        """Return the service of a process, or ``None``. ``group_paths`` is the text of
+        ``/proc/PID/cgroup``.
+        """
         if self.sessions:
             return self.sessions.get(process.session)
-        return self.programs.get(process.program)
+        name = self.programs.get(process.program)
+        if name is None or not self.groups:
+            return name
+        group_owner = next(
+            (owner for group, owner in self.groups.items() if group in group_paths), None
+        )
+        # A process outside of all groups belongs to another program, unless the group is unknown.
+        return group_owner or (None if name in self.groups.values() else name)
 
 
 @dataclass(frozen=True)
@@ -112,7 +125,7 @@ def sum_by_service(
         if directory in (path, "/proc"):
             continue
         if (process := parse_process_stat(text, page_bytes)) and (
-            name := owners.find_owner(process)
+            name := owners.find_owner(process, text_by_path.get(f"{directory}/cgroup", ""))
         ):
             processes_by_service.setdefault(name, []).append((process, directory))
     return {

@@ -50,8 +50,8 @@ _REQUIRED_FILES = {"/proc/uptime", "/proc/stat"}  # a sample without these files
 # `eval`. bash before 5.1 lacks `<(…)` in POSIX mode, and before 4.4 `mapfile -d`; it uses the code for
 # other shells. Logs come last, with a blank before each line, because a log may contain any text.
 _STREAM_SCRIPT = f"""
-count=$1 pause=$2 interval=$3 programs=" $4 " temporary=$5 logs=$6 connections=$7
-shift 7
+count=$1 pause=$2 interval=$3 programs=" $4 " temporary=$5 logs=$6 connections=$7 groups=$8
+shift 8
 if [ -n "$BASH_VERSION" ] && (eval "mapfile -d '' content < <(:)") 2>/dev/null; then
     eval 'exec 9<> <(:)' # nothing ever arrives there
     rest() {{ read -rt "$1" -u 9; }}
@@ -114,7 +114,7 @@ while :; do
     [ "$count" -gt 0 ] || end=yes
     if [ -n "$end" ] || [ $((turn % stride)) -eq 0 ]; then
         ours
-        of_each stat schedstat
+        of_each stat schedstat $groups
     fi
     show "$@" $files
     printf '\n==> {SS_COMMAND} <==\n'
@@ -210,6 +210,10 @@ class SampleStream:
         directory = "/run" if as_root else "/tmp"  # noqa: S108  # O_EXCL, random
         self._pid_file = f"{directory}/autotune-watch.held.{secrets.token_hex(8)}"
 
+    def set_groups(self, groups: Mapping[str, str]) -> None:
+        """Assign processes to services by control group: see ``ProcessOwners.groups``."""
+        self._owners = replace(self._owners, groups=groups)
+
     def run(self) -> StreamResult:
         """Run the sampling command, and return its parsed output. Raises ``HostUnreachable``."""
         words = (
@@ -222,6 +226,7 @@ class SampleStream:
             self._pid_file,
             "\n".join(self._logs),
             " or ".join(f"sport = :{port}" for port in self._request_ports),
+            "cgroup" if self._owners.groups else "",
             *SAMPLED_FILES,
         )
         with wait_notices.about("its usage during a reading", usual=self._seconds):

@@ -206,6 +206,10 @@ complaint() { # unit: prints why the unit is not running; nothing if it is
     state=$(look_into '{{.State.Status}}' "$id" 2>&1)
     [ "$state" = running ] || { echo "$service of $project is $state"; words; }
 }
+group() { # unit: prints the container's ID, which is part of its control group's path
+    of_unit "$1"
+    container
+}
 enable() { :; }
 disable() { :; }
 reread() { :; }

@@ -58,6 +58,7 @@ listens() {
         *) [ -n "$(ss -ltnH "sport = :$1")" ] ;;
     esac
 }
+group() { systemctl show -P ControlGroup -- "$1"; } # unit
 complaint() { # unit: prints why the unit is not running; nothing if it is
     systemctl -q is-active -- "$1" || { echo "$1 is $(systemctl is-active -- "$1")"; words "$1"; }
 }

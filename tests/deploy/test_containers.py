@@ -135,6 +135,14 @@ packed {UNIT} /etc/nginx | wc -c"""
     assert 64 * 2**20 < int(printed.stdout) < 96 * 2**20
 
 
+def test_the_id_of_a_container_is_part_of_its_control_group() -> None:
+    script = f"""{SERVICE_MANAGER.shell_functions}
+as_owner() {{ echo '{"9f" * 32} shop_web_1 False'; }}
+group {UNIT}"""
+    printed = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)
+    assert printed.stdout == "9f" * 32 + "\n"
+
+
 @pytest.mark.parametrize("engine", ["docker", "podman"])
 def test_a_container_of_a_single_command_is_not_that_of_the_service(engine: str) -> None:
     """`docker compose run` and `podman-compose run` label their containers with the service, too."""

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from autotune.deploy.host_state import ServiceManager
 from autotune.deploy.private_servers import PID_SUFFIX
 from autotune.deploy.stack import ServiceInstance
 from autotune.monitor import counters
@@ -23,6 +24,7 @@ from autotune.monitor.host_watch import (
     count_complaints,
     find_log,
     find_process_owners,
+    read_groups,
 )
 from autotune.monitor.process_table import sum_by_service
 from autotune.services.apache.service import Apache
@@ -191,6 +193,53 @@ def test_a_process_that_serves_under_another_name_than_its_program_belongs_to_it
     assert (found.workers, found.threads) == (1, 210)
     assert found.cpu == pytest.approx(5.02)
     assert found.max_rss >= 90_000 * 4096
+
+
+class Root(LocalTransport):
+    """Root's shell, whichever account runs the tests."""
+
+    def run(self, argv: Argv, **options: Any) -> CommandResult:
+        return super().run(argv, **{**options, "sudo": False})
+
+
+# `web` and `lb` run in containers, `cache` in no container at all.
+IN_CONTAINERS = ServiceManager(
+    'group() { case $1 in absent) return 1 ;; lost) echo ;; *) echo "$1-id" ;; esac; }\n',
+    lambda *_: {},
+    "/units",
+    wrap_command=lambda placement, argv: ("inside", placement.unit, *argv),
+)
+
+
+@pytest.mark.parametrize(
+    ("manager", "units", "groups"),
+    [
+        (IN_CONTAINERS, ("lb", "web"), {"lb-id": "lb.a.nginx", "web-id": "web.a.nginx"}),
+        (IN_CONTAINERS, ("lb", "absent"), {"lb-id": "lb.a.nginx"}),
+        (IN_CONTAINERS, ("lost", "web"), {"web-id": "web.a.nginx"}),
+        # Units that run the same program, and the same unit.
+        (replace(IN_CONTAINERS, wrap_command=None), ("lb", "web"),
+         {"lb-id": "lb.a.nginx", "web-id": "web.a.nginx"}),
+        (replace(IN_CONTAINERS, wrap_command=None), ("web", "web"), {}),
+        (None, ("lb", "web"), {}),
+    ],
+)  # fmt: skip
+def test_units_with_the_same_program_have_groups(
+    manager: ServiceManager | None, units: tuple[str, str], groups: dict[str, str]
+) -> None:
+    instances = tuple(
+        ServiceInstance(Nginx(), replace(site_of(Role.PROXY, installed=True), tier=tier, unit=unit))
+        for tier, unit in zip(("lb", "web"), units, strict=True)
+    )
+    assert read_groups(WatchedHost("a", 2.0, instances, Root(), manager)) == groups
+
+
+def test_the_log_of_the_host_is_not_that_of_a_container() -> None:
+    instances = (ServiceInstance(Nginx(), replace(site_of(Role.PROXY, installed=True), unit="lb")),)
+    for manager, logs in ((IN_CONTAINERS, ()), (None, ("/var/log/nginx/error.log",))):
+        watch = HostWatch([], 1.0)
+        watch._take_first_sample(WatchedHost("a", 2.0, instances, Root(), manager), 0.0)
+        assert watch._streams["a"]._logs == logs
 
 
 AT = "2026/11/21 04:50:12 [alert] 812#812: "

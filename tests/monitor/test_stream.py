@@ -138,6 +138,15 @@ def _log_and_stop(running: SampleStream, log: Path) -> None:
     running.stop()
 
 
+def test_processes_are_assigned_by_their_control_groups() -> None:
+    own_group = Path("/proc/self/cgroup").read_text().splitlines()[-1]
+    for group, name in ((own_group, "mine"), ("/no/such/group", None)):
+        running = SampleStream(LocalTransport(), OWNERS, 0)
+        running.set_groups({group: name or "me"})
+        (sample,) = running.run().samples
+        assert set(sample.processes) == ({name} if name else set())
+
+
 def test_a_stream_starts_with_the_size_of_the_host_s_pages() -> None:
     sample = (
         "== sample ==\n==> /proc/uptime <==\n9.0 9.0\n==> /proc/stat <==\ncpu 1 0 0 9\n"

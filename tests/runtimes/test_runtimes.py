@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from autotune import runtimes
 from autotune.runtimes import load_runtime
-from autotune.runtimes.systemd import parse_units
+from autotune.runtimes.systemd import SERVICE_MANAGER, parse_units
 from autotune.target.runtimes import RUNTIME_NAMES, RUNTIMES
 
 
@@ -41,3 +42,11 @@ def test_a_unit_has_the_time_to_stop_that_systemd_gives_it(printed: str, seconds
     lines = ("LoadState=loaded", "ActiveState=active", "SubState=running", "UnitFileState=enabled",
              "MainPID=7", "NRestarts=0", f"TimeoutStopUSec={printed}")  # fmt: skip
     assert parse_units(("a.service",), "\n".join(lines))["a.service"].stop_seconds == seconds
+
+
+def test_the_control_group_of_a_unit_is_what_systemd_prints() -> None:
+    script = f"""{SERVICE_MANAGER.shell_functions}
+systemctl() {{ [ "$*" = 'show -P ControlGroup -- web.service' ] && echo /system.slice/web.service; }}
+group web.service"""
+    printed = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)
+    assert printed.stdout == "/system.slice/web.service\n"
