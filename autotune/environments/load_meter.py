@@ -238,9 +238,15 @@ class LoadMeter:
             return None
         # The counters of some services can be read only by a command on their host.
         transports = {h.name: h.transport or LocalTransport(h.name) for h in self.hosts}
+        service_managers = {h.name: h.service_manager for h in self.hosts}
         hit_count = miss_count = 0.0
         for instance, counter_names in caches:
-            reader = CounterReader(instance, transports.get(instance.placement.host))
+            host_name = instance.placement.host
+            reader = CounterReader(
+                instance,
+                transports.get(host_name),
+                service_manager=service_managers.get(host_name),
+            )
             counters = reader.read(by_command=True)
             reader.close()
             hit_count += counters.values.get(counter_names.hits, 0.0) if counters else 0.0

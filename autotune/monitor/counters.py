@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from autotune.deploy.host_commands import run_as_root
+from autotune.deploy.host_commands import Command, run_as_root, run_commands
+from autotune.deploy.host_state import ServiceManager
 from autotune.deploy.private_servers import open_unix_connection
 from autotune.deploy.stack import ServiceInstance
 from autotune.services.diagnosis import CounterQuery
@@ -48,15 +49,20 @@ class CounterReader:
     """
 
     def __init__(
-        self, instance: ServiceInstance, transport: Transport | None, *, is_here: bool = False
+        self,
+        instance: ServiceInstance,
+        transport: Transport | None,
+        *,
+        is_here: bool = False,
+        service_manager: ServiceManager | None = None,
     ) -> None:
-        self.part, self._transport = instance, transport
+        self.part, self._transport, self._service_manager = instance, transport, service_manager
         query = find_counter_query(instance)
         assert query is not None
         self._query = query
         # A connection without a request shows nothing, and could occupy a worker of the server.
         self._uses_only_command = not query.request or (
-            query.is_local_only and transport is not None and not is_here
+            query.is_local_only and transport is not None and (self._is_isolated or not is_here)
         )
         self._connection: socket.socket | None = None
 
@@ -69,8 +75,16 @@ class CounterReader:
 
     @property
     def command_interval(self) -> float | None:
-        """Return the seconds between two commands during a reading; ``None`` without commands."""
-        return self._query.interval_seconds or None
+        """Return the seconds between two commands during a reading; ``None`` without commands.
+
+        A command in a container takes much CPU time, which the services would lack.
+        """
+        return None if self._is_isolated else self._query.interval_seconds or None
+
+    @property
+    def _is_isolated(self) -> bool:
+        """True if the server's programs and sockets exist only in its container."""
+        return self._service_manager is not None and self._service_manager.wrap_command is not None
 
     def read(self, *, by_command: bool = False) -> ServerCounters | None:
         """Return the counters; ``None`` if the server did not respond in time."""
@@ -108,12 +122,21 @@ class CounterReader:
         return ""
 
     def _run_on_host(self, transport: Transport, argv: Argv) -> CommandResult:
-        """Run a command, as root if the server is a unit of its host.
+        """Run a command where the server runs, and as root if the server is a unit of its host.
 
         Such a server may accept only root on its socket, or root alone may read its password. The
         deployment of the server needed root, too.
         """
-        if self.part.placement.installed:
+        placement, manager = self.part.placement, self._service_manager
+        if manager is not None and manager.wrap_command is not None:
+            (command_result,) = run_commands(
+                transport,
+                [Command(manager.wrap_command(placement, tuple(argv)))],
+                timeout=_COMMAND_SECONDS,
+                functions=manager.shell_functions,
+            )
+            return command_result
+        if placement.installed:
             return run_as_root(transport, argv, timeout=_COMMAND_SECONDS)
         return transport.run(argv, timeout=_COMMAND_SECONDS)
 

@@ -226,7 +226,12 @@ class HostWatch:
         transport = host.transport
         if transport is None and instance.placement.installed:
             transport = LocalTransport(host.name)
-        reader = CounterReader(instance, transport, is_here=host.transport is None)
+        reader = CounterReader(
+            instance,
+            transport,
+            is_here=host.transport is None,
+            service_manager=host.service_manager,
+        )
         counter_answers = self._counters.setdefault(instance.name, [])
         try:
             counter_answers.append(reader.read(by_command=True))

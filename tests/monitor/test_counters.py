@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from autotune.deploy.host_state import ServiceManager
 from autotune.deploy.stack import ServiceInstance
 from autotune.monitor import counters
 from autotune.monitor.counters import CounterReader, ServerCounters, parse_counters
@@ -249,6 +250,36 @@ def test_the_command_of_a_unit_runs_as_root(monkeypatch: pytest.MonkeyPatch) -> 
     found = CounterReader(part, Account()).read(by_command=True)
     assert found is not None
     assert found.values == {"get_hits": 7.0}
+
+
+def test_the_command_of_a_container_runs_inside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The host may run a server of the same name."""
+
+    class Root(LocalTransport):
+        def run(self, argv: Sequence[str], **how: Any) -> CommandResult:
+            return super().run(argv, **{**how, "sudo": False})
+
+    manager = ServiceManager(
+        'inside() { [ "$1" = shop ] && shift && [ "$*" = stats ] && echo "get_hits 7"; }\n'
+        'stats() { echo "get_hits 9"; }\n',
+        lambda *_: {},
+        "/units",
+        wrap_command=lambda placement, argv: ("inside", placement.unit, *argv),
+    )
+    query = replace(
+        QUERIES["memcached"],
+        is_local_only=True,
+        interval_seconds=2.0,
+        build_command=lambda _: ("stats",),
+    )
+    monkeypatch.setattr(counters, "find_counter_query", lambda _: query)
+    part = cache_at(1)
+    part = replace(part, placement=replace(part.placement, installed=True, unit="shop"))
+    reader = CounterReader(part, Root(), is_here=True, service_manager=manager)
+    found = reader.read(by_command=True)
+    assert found is not None
+    assert found.values == {"get_hits": 7.0}
+    assert reader.command_interval is None
 
 
 @pytest.mark.parametrize("absolute", [True, False])
