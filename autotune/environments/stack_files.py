@@ -132,22 +132,22 @@ def exclude_rejected_choices(
     instances: Sequence[ServiceInstance],
     find_validation_errors: SettingsValidator,
 ) -> tuple[SearchSpace, tuple[str, ...]]:
-    """Return the space without the choices that the installed programs do not support.
+    """Return the space without the choices that the installed program on any host does not support.
 
-    The second part of the result contains a line for each removed choice.
+    The second part of the result contains a line for each parameter with removed choices.
     """
     remaining_space, excluded_lines = space, list(space.excluded)
     for dimension in space.tunable_dimensions:
-        owner_prefix = ParameterName.parse(dimension.name).service_prefix
-        instance = next((p for p in instances if p.parameter_prefix == owner_prefix), None)
-        if instance is None or not dimension.parameter.built_in:
-            continue
         choices = [choice for choice in dimension.choices if choice != dimension.baseline]
+        if not choices or not dimension.parameter.built_in:
+            continue
         settings = [space.build_candidate({dimension.name: choice}).settings for choice in choices]
-        messages = find_validation_errors(instance, settings) if choices else []
-        rejected_choices = {
-            c: message for c, message in zip(choices, messages, strict=True) if message
-        }
+        rejected_choices: dict[Value, str] = {}
+        for instance in _select_owners(instances, dimension.name):
+            messages = find_validation_errors(instance, settings)
+            for choice, message in zip(choices, messages, strict=True):
+                if message:
+                    rejected_choices.setdefault(choice, f"{instance.placement.host}: {message}")
         for choice in rejected_choices:
             remaining_space = remaining_space.without_choice(dimension.name, choice)
         if rejected_choices:
@@ -159,3 +159,15 @@ def exclude_rejected_choices(
                 f"{dimension.name}: the program does not support {choice_names} ({message})"
             )
     return remaining_space, tuple(excluded_lines)
+
+
+def _select_owners(
+    instances: Sequence[ServiceInstance], parameter_name: str
+) -> Sequence[ServiceInstance]:
+    """Return the first instance on each host to which a parameter belongs."""
+    owner_prefix = ParameterName.parse(parameter_name).service_prefix
+    owners: dict[str, ServiceInstance] = {}
+    for instance in instances:
+        if instance.parameter_prefix == owner_prefix:
+            owners.setdefault(instance.placement.host, instance)
+    return list(owners.values())
