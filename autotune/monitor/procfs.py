@@ -287,15 +287,16 @@ def _read_group_memory(text_by_path: Mapping[str, str]) -> dict[str, int]:
     """Return the memory limit and usage of this host's control group (cgroup v2, then v1); empty
     without a limit.
 
-    Inactive cached files count as free, because the kernel drops them first.
+    Cached files count as free, as in MemAvailable of a host, because the kernel drops them if the group
+    needs memory. A database that reads more files than fit would otherwise seem to lack memory.
     """
-    for usage_file, limit_file, stat, inactive_key in (
-        ("memory.current", "memory.max", "memory.stat", "inactive_file"),
+    for usage_file, limit_file, stat, prefix in (
+        ("memory.current", "memory.max", "memory.stat", ""),
         (
             "memory/memory.usage_in_bytes",
             "memory/memory.limit_in_bytes",
             "memory/memory.stat",
-            "total_inactive_file",
+            "total_",
         ),
     ):
         allowed_memory = text_by_path.get(f"/sys/fs/cgroup/{limit_file}", "").strip()
@@ -305,12 +306,13 @@ def _read_group_memory(text_by_path: Mapping[str, str]) -> dict[str, int]:
             and is_uint(used_memory)
             and parse_uint(allowed_memory) < _UNLIMITED_BYTES
         ):
-            inactive_bytes = _read_single(
-                _split_rows(text_by_path.get(f"/sys/fs/cgroup/{stat}", "")), inactive_key
+            sizes = _split_rows(text_by_path.get(f"/sys/fs/cgroup/{stat}", ""))
+            cached_bytes = sum(
+                _read_single(sizes, f"{prefix}{kind}_file") for kind in ("inactive", "active")
             )
             return {
                 "GroupLimit": parse_uint(allowed_memory),
-                "GroupUsed": max(0, parse_uint(used_memory) - inactive_bytes),
+                "GroupUsed": max(0, parse_uint(used_memory) - cached_bytes),
             }
     return {}
 

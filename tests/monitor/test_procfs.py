@@ -139,6 +139,28 @@ def test_sessions_come_before_names() -> None:
     assert set(sum_by_service(files, owners)) == {"lb"}
 
 
+@pytest.mark.parametrize(
+    ("usage", "limit", "statistics", "prefix"),
+    [
+        ("memory.current", "memory.max", "memory.stat", ""),
+        ("memory/memory.usage_in_bytes", "memory/memory.limit_in_bytes", "memory/memory.stat",
+         "total_"),
+    ],
+)  # fmt: skip
+def test_cached_files_do_not_fill_the_memory_of_a_control_group(
+    usage: str, limit: str, statistics: str, prefix: str
+) -> None:
+    sizes = {"anon": 100, "inactive_file": 50, "active_file": 800, "shmem": 30}
+    texts = {
+        usage: "980\n",
+        limit: "1000\n",
+        statistics: "".join(f"{prefix}{name} {size}\n" for name, size in sizes.items()),
+    }
+    texts = {f"/sys/fs/cgroup/{name}": text for name, text in texts.items()}
+    memory = build_sample(texts, ProcessOwners()).memory
+    assert memory == {"GroupLimit": 1000, "GroupUsed": 130}
+
+
 LB, WEB, OTHER = ("3a" * 32, "b7" * 32, "c0" * 32)
 
 
