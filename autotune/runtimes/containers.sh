@@ -243,12 +243,22 @@ own_limits() { # container
     look_into '{{range .HostConfig.Ulimits}}{{println .Name .Soft .Hard}}{{end}}' "$1" | tr A-Z a-z |
         sed -n 's/^\(rlimit_\)\{0,1\}\([a-z]*\) \([0-9-]*\) \([0-9-]*\)$/--ulimit=\2=\3:\4/p'
 }
+# Removes copies of containers whose shell was killed. The engine keeps such a copy running, with a server
+# that ends only if it is stopped.
+remove_leftovers() {
+    engine ps -a --filter name=autotune-check- --format '{{.Names}}' | while read -r name; do
+        shell=${name#autotune-check-}
+        case $shell in "$name" | '' | *[!0-9]*) continue ;; esac
+        kill -0 "$shell" 2>/dev/null || engine rm -f "$name" </dev/null >/dev/null 2>&1
+    done
+}
 # unit seconds option… -- argument…: runs a copy of the container without a network and with read-only data,
 # then removes the copy. With a leading `starts`, succeeds if the copy still runs when its time is over.
 aside() {
     starts=
     [ "$1" != starts ] || { starts=yes; shift; }
     of_unit "$1"
+    remove_leftovers
     limit=$2 image='' like=autotune-check-$$
     shift 2
     id=$(container) && [ -n "$id" ] || { echo "$project has no container of $service: $id"; return 1; }

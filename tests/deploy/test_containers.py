@@ -135,6 +135,25 @@ packed {UNIT} /etc/nginx | wc -c"""
     assert 64 * 2**20 < int(printed.stdout) < 96 * 2**20
 
 
+def test_a_copy_that_a_killed_check_left_is_removed_by_the_next_check(tmp_path: Path) -> None:
+    killed = subprocess.Popen(["true"])
+    killed.wait()
+    names = [f"autotune-check-{os.getpid()}", f"my-autotune-check-{killed.pid}",
+             "autotune-check-web", f"autotune-check-{killed.pid}", "autotune-check-"]  # fmt: skip
+    script = f"""{SERVICE_MANAGER.shell_functions}
+engine() {{
+    case $1 in
+        ps) printf '%s\\n' {" ".join(names)} ;;
+        rm) echo "$*" >>{tmp_path}/removed ;;
+    esac
+}}
+container() {{ :; }}
+aside {UNIT} 30 --entrypoint true --"""
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False)
+    assert done.stdout == f"{PROJECT} has no container of web: \n"
+    assert (tmp_path / "removed").read_text() == f"rm -f autotune-check-{killed.pid}\n"
+
+
 def test_the_id_of_a_container_is_part_of_its_control_group() -> None:
     script = f"""{SERVICE_MANAGER.shell_functions}
 as_owner() {{ echo '{"9f" * 32} shop_web_1 False'; }}
