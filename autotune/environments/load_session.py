@@ -174,7 +174,7 @@ class LoadSession:
         self.clock = clock or StudyClock()
         self.steal = CpuSteal()
         self._steal_noted = False  # true after the user was notified of CPU steal
-        self._unsampled_hosts: set[str] = set()  # hosts of which the user was notified
+        self._noted_subjects: set[str] = set()  # hosts and servers of which the user was notified
         self._last_rate = 0.0  # rate of the last reading, or 0 if the reading was truncated
         self._errors_seen = False  # true after a reading with failed requests
         self._noise = history.noise
@@ -403,7 +403,7 @@ class LoadSession:
         )
         self.steal = self.steal.with_reading(watched_reading.hosts)
         record.on_reading(watched_reading, purpose)
-        self._note_unsampled_hosts(watched_reading.observations, record)
+        self._note_missing_figures(watched_reading.observations, record)
         if stolen_share > HIGH_STEAL_SHARE and not self._steal_noted:
             self._steal_noted = True
             host_name, fraction = find_worst_steal(watched_reading.hosts)
@@ -413,15 +413,24 @@ class LoadSession:
             )
         return watched_reading
 
-    def _note_unsampled_hosts(self, observations: Observations, record: Recorder) -> None:
-        """Notify the user of each host without samples, once per session."""
-        for host_name, reason in observations.unsampled.items():
-            if host_name not in self._unsampled_hosts:
-                self._unsampled_hosts.add(host_name)
-                record.note(
-                    f"host {host_name} sent no CPU and memory samples during a reading: {reason}."
-                    " Diagnoses of such readings ignore this host"
-                )
+    def _note_missing_figures(self, observations: Observations, record: Recorder) -> None:
+        """Notify the user of each host without samples and each server without counters, once per
+        session.
+        """
+        notes = {
+            host_name: f"host {host_name} sent no CPU and memory samples during a reading: {reason}."
+            " Diagnoses of such readings ignore this host"
+            for host_name, reason in observations.unsampled.items()
+        }
+        for instance_name in observations.uncounted_instances:
+            notes[instance_name] = (
+                f"the counters of {instance_name} could not be read. Diagnoses do not find shortages"
+                " that only these counters show"
+            )
+        for subject, text in notes.items():
+            if subject not in self._noted_subjects:
+                self._noted_subjects.add(subject)
+                record.note(text)
 
     def _choose_ramp_seconds(self, rate: float, purpose: str) -> float:
         """Return the seconds of load before a reading counts.

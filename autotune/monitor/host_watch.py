@@ -79,6 +79,15 @@ class Observations:
     load_start: float = 0.0
     load_end: float = 0.0
 
+    @property
+    def uncounted_instances(self) -> list[str]:
+        """Return the service instances whose counters no query returned, not even without load."""
+        return [
+            name
+            for name, answers in self.counters.items()
+            if answers and not any(answer and (answer.values or answer.error) for answer in answers)
+        ]
+
 
 def build_watched_hosts(
     stack: Stack,

@@ -132,7 +132,18 @@ def test_steal_is_told_of_once(tmp_path: Path) -> None:
     assert sum("CPU steal on host" in note for note in notes) == 1
 
 
-def test_a_host_without_samples_is_told_of_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("observations", "start", "reason"),
+    [
+        (Observations(unsampled={"web1": "disk full"}),
+         "host web1 sent no CPU and memory samples", ": disk full. "),
+        (Observations(counters={"db.db1.server": (None, None)}),
+         "the counters of db.db1.server could not be read. ", "Diagnoses do not find"),
+    ],
+)  # fmt: skip
+def test_missing_figures_are_told_of_once(
+    observations: Observations, start: str, reason: str, tmp_path: Path
+) -> None:
     notes: list[str] = []
     with closing(StudyStore(tmp_path)) as store:
         made = context(store, flat, FormulaFleet(), seed=3, pace=0.0)
@@ -142,14 +153,13 @@ def test_a_host_without_samples_is_told_of_once(tmp_path: Path) -> None:
 
         def take(rate: float, seconds: float, *, ramp_seconds: float) -> WatchedReading:
             watched = calm(rate, seconds, ramp_seconds=ramp_seconds)
-            return replace(watched, observations=Observations(unsampled={"web1": "disk full"}))
+            return replace(watched, observations=observations)
 
         session.meter.take_reading = take  # type: ignore[method-assign]
         made.progress.note = notes.append  # type: ignore[method-assign]
         trial.run_trial(MeasureStep(Phase.BASELINE, made.space.baseline), made, None, None)
-    told = [note for note in notes if note.startswith("host web1 sent no CPU and memory samples")]
-    assert len(told) == 1
-    assert ": disk full. " in told[0]
+    (told,) = [note for note in notes if note.startswith(start)]
+    assert reason in told
 
 
 def test_a_load_that_cannot_be_made_ends_the_study_with_its_reason(tmp_path: Path) -> None:

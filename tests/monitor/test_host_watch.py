@@ -18,8 +18,10 @@ from autotune.deploy.host_state import ServiceManager
 from autotune.deploy.private_servers import PID_SUFFIX
 from autotune.deploy.stack import ServiceInstance
 from autotune.monitor import counters
+from autotune.monitor.counters import ServerCounters
 from autotune.monitor.host_watch import (
     HostWatch,
+    Observations,
     WatchedHost,
     count_complaints,
     find_log,
@@ -166,6 +168,22 @@ def test_the_reason_is_known_why_a_host_has_no_samples(
     with HostWatch([host(tmp_path, transport)], 1.0) as watch:
         pass
     assert watch.observations.unsampled == {"a": reason}
+
+
+def test_servers_whose_counters_cannot_be_read_are_listed() -> None:
+    counted, refused, empty = (
+        ServerCounters(0.1, {"hits": 0.0}),
+        ServerCounters(0.1, error="too many clients"),
+        ServerCounters(0.1),
+    )
+    answers: dict[str, tuple[ServerCounters | None, ...]] = {
+        "silent": (None, None),
+        "denied": (empty, None),
+        "busy": (counted, None, None),
+        "full": (refused, None),
+        "unasked": (),
+    }
+    assert Observations(counters=answers).uncounted_instances == ["silent", "denied"]
 
 
 def test_what_the_reading_raises_comes_through(tmp_path: Path) -> None:
