@@ -47,7 +47,7 @@ def find_cause(context: ReadingContext, shortage: Bottleneck) -> Bottleneck:
         shortage = replace(
             shortage, related=(*shortage.related, *_list_database_shortages(context))
         )
-    for cache in context.instances_with_role(Role.CACHE):
+    for cache in _sum_caches(context):
         if cache.service == shortage.service and cache.tier == shortage.tier:
             continue
         if eviction := _find_evicting_cache(context, cache):
@@ -72,6 +72,22 @@ def _list_database_shortages(context: ReadingContext) -> tuple[RelatedShortage, 
         if (shortage := rule(context.build_instance_reading(database)))
     )
     return tuple(shortages)
+
+
+def _sum_caches(context: ReadingContext) -> list[InstanceActivity]:
+    """Return the caches with the counters of all hosts of their tier, because requests miss on any of
+    the hosts.
+    """
+    caches: dict[tuple[str, str], InstanceActivity] = {}
+    for cache in context.instances_with_role(Role.CACHE):
+        first_cache = caches.setdefault((cache.tier, cache.service), cache)
+        if first_cache is not cache:
+            counters = {
+                name: first_cache.counters.get(name, 0.0) + cache.counters.get(name, 0.0)
+                for name in (*first_cache.counters, *cache.counters)
+            }
+            caches[cache.tier, cache.service] = replace(first_cache, counters=counters)
+    return list(caches.values())
 
 
 def _find_evicting_cache(

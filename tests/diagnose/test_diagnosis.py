@@ -121,6 +121,22 @@ def at(one: ReadingContext, rate: float, **changes: Any) -> ReadingContext:
     return replace(one, reading=replace(one.reading, rate=rate, **changes))
 
 
+def test_the_misses_of_all_hosts_of_a_cache_are_the_cause() -> None:
+    whole = named("five children wait for the misses")
+    (cache,) = whole.instances_with_role(Role.CACHE)
+    others = tuple(instance for instance in whole.instances if instance is not cache)
+    counters = {"cmd_get": 60_000.0, "get_misses": 480.0, "evictions": 400.0}
+    verdicts = []
+    for count in (1, 4):
+        share = {name: value / count for name, value in counters.items()}
+        hosts = tuple(replace(cache, host=f"cache{n}", counters=share) for n in range(count))
+        verdicts.append(find_first_bottleneck(replace(whole, instances=(*others, *hosts))))
+    assert verdicts[0] == verdicts[1]
+    assert resource(verdicts[0]) == "cache"
+    assert verdicts[0] is not None
+    assert verdicts[0].gain > 3.0
+
+
 WORKERS = named("stock settings")
 CPU = named("plenty of children")
 LIMITED = named("a generator")
