@@ -4,7 +4,7 @@ units() {
     systemctl show --property "$properties" -- "$@"
 }
 words() { # prints the log of a unit since its last start
-    invocation=$(systemctl show -P InvocationID -- "$1")
+    invocation=$(systemctl show --value -p InvocationID -- "$1")
     said=$(journalctl -q -o cat --no-pager -n 20 "_SYSTEMD_INVOCATION_ID=$invocation" 2>/dev/null)
     [ -n "$said" ] || said=$(journalctl -q -o cat --no-pager -n 10 -u "$1" 2>/dev/null)
     printf '%s\n' "$said"
@@ -28,7 +28,7 @@ stop() { # unit: stops the unit and clears its failed state
 }
 reload() { # unit [rereading]: waits until new processes have replaced the old ones, unless these reread their files
     if [ "${2-}" = rereading ]; then act reload "$1"; return; fi
-    pid=$(systemctl show -P MainPID -- "$1")
+    pid=$(systemctl show --value -p MainPID -- "$1")
     old=$(children "$pid")
     act reload "$1" || return
     children_replaced "$1" "$pid" $old || { words "$1"; return 1; }
@@ -38,7 +38,7 @@ up() {
     read -r uptime idle </proc/uptime || return
     deadline=$((${uptime%%.*} + $3)) tries=0 pause=0.02
     while [ "${uptime%%.*}" -le "$deadline" ]; do
-        case $(systemctl show -P ActiveState -P SubState -- "$1") in
+        case $(systemctl show --value -p ActiveState -p SubState -- "$1") in
             "active$newline"*) ! listens "$2" || return 0 ;;
             *auto-restart* | failed* | inactive* | deactivating*) break ;;
         esac
@@ -58,7 +58,7 @@ listens() {
         *) [ -n "$(ss -ltnH "sport = :$1")" ] ;;
     esac
 }
-group() { systemctl show -P ControlGroup -- "$1"; } # unit
+group() { systemctl show --value -p ControlGroup -- "$1"; } # unit
 complaint() { # unit: prints why the unit is not running; nothing if it is
     systemctl -q is-active -- "$1" || { echo "$1 is $(systemctl is-active -- "$1")"; words "$1"; }
 }

@@ -33,7 +33,7 @@ UNIT_RUN_SCRIPT = """
 unit=$1 option=$2
 shift 2
 for name in User Group WorkingDirectory Environment; do
-    value=$(systemctl show -P "$name" -- "$unit")
+    value=$(systemctl show --value -p "$name" -- "$unit")
     # A directory that may be missing is printed with `!`, but set with `-`.
     case $name$value in WorkingDirectory!*) value=-${value#!} ;; esac
     [ -z "$value" ] || set -- "--property=$name=$value" "$@"
@@ -43,7 +43,7 @@ while read -r file missing; do
     case $missing in *yes*) file=-$file ;; esac
     [ -z "$file" ] || set -- "--property=EnvironmentFile=$file" "$@"
 done <<END
-$(systemctl show -P EnvironmentFiles -- "$unit" | tac)
+$(systemctl show --value -p EnvironmentFiles -- "$unit" | tac)
 END
 # A new unit does not see this command's private mounts: pairs of lines, STAGED and PATH. Each staged
 # file is bound read-only in a directory where only root can rename files.
@@ -72,12 +72,12 @@ exec systemd-run --quiet --pipe --wait --collect "$@" "$option"
 """
 # Prints the words of the command of $unit, separated by spaces.
 UNIT_COMMAND_SCRIPT = (
-    r"""systemctl show -P ExecStart -- "$unit" | sed 's/.*argv\[\]=//; s/ ; .*//; q'"""
+    r"""systemctl show --value -p ExecStart -- "$unit" | sed 's/.*argv\[\]=//; s/ ; .*//; q'"""
 )
 # Prints the words on the command line of $unit's main process, each followed by NUL. A process that
 # changed its title no longer shows its command line, so the unit's command is used instead.
 PROCESS_COMMAND_SCRIPT = rf"""
-pid=$(systemctl show -P MainPID -- "$unit")
+pid=$(systemctl show --value -p MainPID -- "$unit")
 case $(tr '\0' ' ' <"/proc/$pid/cmdline") in
     *': '*\[*\]*) {UNIT_COMMAND_SCRIPT} | tr ' \n' '\0\0' ;;
     *) cat "/proc/$pid/cmdline" ;;

@@ -73,7 +73,7 @@ for unit; do
     boot=$(cat "UNITS/$unit.boot" 2>/dev/null || echo enabled)
     case "$did" in
         -q*able*) echo "$did" | cut -d ' ' -f 2 | sed 's/$/d/' >"UNITS/$unit.boot" ;;
-        "show -P ActiveState") printf '%s\\nrunning\\n' "$state" | sed s/broken/failed/ ;;
+        "show --value -p") printf '%s\\nrunning\\n' "$state" | sed s/broken/failed/ ;;
         show*)
             loaded=loaded
             [ "$state" != gone ] || loaded=not-found

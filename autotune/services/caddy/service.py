@@ -66,7 +66,8 @@ UNIT_NAME = "caddy.service"
 # A private process has no unit, but a file with its process ID.
 _ENVIRONMENT_SCRIPT = """
 cd "$1" || exit
-if [ -n "$2" ]; then pid=$(systemctl show -P MainPID -- "$2"); else read -r pid rest <caddy.pid-of; fi
+if [ -n "$2" ]; then pid=$(systemctl show --value -p MainPID -- "$2")
+else read -r pid rest <caddy.pid-of; fi
 tr '\\0' '\\n' <"/proc/$pid/environ" | grep -E '^(GOMAXPROCS|GOGC)='
 """
 # Debian always has perl-base, but no HTTP client. The address is `host:port`, or the path of a socket

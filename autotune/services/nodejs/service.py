@@ -115,7 +115,7 @@ exit 1
 # Argument: unit. For each Node.js process of the unit, prints the line `process`, and then the
 # environment variables to read back.
 _READBACK_SCRIPT = rf"""
-group=$(systemctl show -P ControlGroup -- "$1")
+group=$(systemctl show --value -p ControlGroup -- "$1")
 for file in $(grep -lsF ":$group" /proc/[0-9]*/cgroup); do
     process=${{file%/cgroup}}
     case $(cat "$process/comm") in

@@ -104,7 +104,7 @@ exit 1
 # Prints Puma's effective options, and the number of running worker processes.
 _READBACK_SCRIPT = rf"""{_RUN_COMMAND_SCRIPT}
 ask -q 2>/dev/null
-pid=$(systemctl show -P MainPID -- "$unit")
+pid=$(systemctl show --value -p MainPID -- "$unit")
 grep -qsa ^puma "/proc/$pid/cmdline" || exit 0
 set +f
 echo "workers = $(cat "/proc/$pid"/task/*/children | xargs -r printf '/proc/%s/cmdline\n' |
