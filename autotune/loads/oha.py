@@ -12,6 +12,10 @@ request that is still waiting for a connection at the end is never sent. An unse
 that the server caused, provided that oha kept its schedule. The SQLite file also shows whether oha kept
 its schedule. A request's position in the file determines its due time, and its start is the time at
 which oha noticed that the request was due.
+
+By default, oha accepts compressed responses, unlike the other generators and the sample of complete
+responses. Compressed bodies are smaller, so correct responses would look wrong. oha therefore accepts
+compressed responses only if the target's headers do.
 """
 
 from __future__ import annotations
@@ -167,7 +171,8 @@ class OhaGenerator(LoadGenerator):
             "oha", "--no-tui", "-q", str(rate),
             "-z", f"{round(1000 * (spec.seconds + TIMER_GRACE_SECONDS))}ms",
             "-c", str(open_connections), "-t", f"{round(1000 * spec.timeout)}ms",
-            "-w", "--latency-correction", "--redirect", "0", *build_options(request),
+            "-w", "--latency-correction", "--redirect", "0", "--disable-compression",
+            *build_options(request),
         )  # fmt: skip
         requests = max(1, round(rate * spec.seconds))
         if not self.paths:

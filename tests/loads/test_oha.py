@@ -12,6 +12,7 @@ import sqlite3
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -271,3 +272,14 @@ def test_processes_share_the_rate_and_hold_enough_connections(rate: float, hosts
         assert command[-1] == REQUEST.url
         assert {"--latency-correction", "--no-tui", "-w"} <= set(command)
     assert sum(p.open_connections for p in processes) >= rate * 5 * spec.latency_limit
+
+
+@pytest.mark.parametrize("headers", [(), (("Accept-Encoding", "gzip"),)])
+def test_it_accepts_compressed_responses_only_if_a_header_does(
+    headers: tuple[tuple[str, str], ...],
+) -> None:
+    """Sizes of compressed bodies would differ from the sizes in the sample of responses."""
+    (process,) = OhaGenerator().build_processes(replace(REQUEST, headers=headers), ORDER)
+    assert "--disable-compression" in process.argv
+    written = [after for word, after in pairwise(process.argv) if word == "-H"]
+    assert written == [f"{name}: {value}" for name, value in headers]
