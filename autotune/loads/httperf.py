@@ -31,7 +31,7 @@ import re
 import secrets
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil, floor, isfinite, log
 from typing import TypeVar
@@ -216,8 +216,9 @@ class HttperfOutput:
 
 SUPPORTED_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "TRACE"})
 CLOSE_HEADER = ("Connection", "close")
-# maximum number of sessions in a session log (a limit of httperf), and of URIs in a list
-MAX_SESSIONS, MAX_URIS = 1000, 10_000
+MAX_SESSIONS = 1000  # maximum number of sessions in a session log, a limit of httperf
+# number of visits in a list of weighted visits; a longer file is used completely
+MAX_LISTED_VISITS = 10_000
 ListItem = TypeVar("ListItem")
 PROCESS_LIMITS = ProcessLimits(
     open_connections=1000, max_rate=6000.0
@@ -257,12 +258,10 @@ class HttperfGenerator(LoadGenerator):
         is_plain = all(
             step.method == "GET" and step.expect is None for v in visits for step in v.session_steps
         )
+        steps = tuple(visit.session_steps[0] for visit in list_visits(visits))
         if is_plain:
-            expanded_visits = expand_visits(visits, max(MAX_URIS, len(visits)))
-            return HttperfGenerator(uris=tuple(v.session_steps[0].path for v in expanded_visits))
-        return HttperfGenerator(
-            steps=tuple(v.session_steps[0] for v in expand_visits(visits, MAX_SESSIONS))
-        )
+            return HttperfGenerator(uris=tuple(step.path for step in steps))
+        return HttperfGenerator(steps=steps)
 
     def list_steps(self, request: Request) -> tuple[tuple[SessionStep, float], ...]:
         steps = self.steps or tuple(SessionStep(path=uri) for uri in self.uris)
@@ -323,7 +322,7 @@ class HttperfGenerator(LoadGenerator):
         )
         if not self.uris:
             return plain_process
-        uri_list = "".join(f"{uri}\0" for uri in _rotate_for_client(self.uris, client))
+        uri_list = "".join(f"{uri}\0" for uri in rotate_for_client(self.uris, client))
         return replace(
             plain_process, argv=with_input_file(argv, "--wlog=y,"), input=uri_list.encode()
         )
@@ -335,10 +334,10 @@ class HttperfGenerator(LoadGenerator):
 
     def _list_session_steps(self, request: Request, client: int) -> tuple[SessionStep, ...]:
         """Return the requests for a session log, or an empty result if command-line options can
-        express the request.
+        express the request. A part of a long list is requested, starting at the client's position.
         """
         if self.steps or request.body is None:
-            return _rotate_for_client(self.steps, client)
+            return rotate_for_client(self.steps, client)[:MAX_SESSIONS]
         return (SessionStep(path=request.path, method=request.method, body=request.body),)
 
     def parse_output(
@@ -354,7 +353,12 @@ class HttperfGenerator(LoadGenerator):
         return check_result(result, parsed_output, process, spec)
 
 
-def _rotate_for_client(items: tuple[ListItem, ...], client: int) -> tuple[ListItem, ...]:
+def list_visits(visits: Sequence[WeightedVisit]) -> tuple[WeightedVisit, ...]:
+    """Return the visits as a list in which each visit is repeated in proportion to its weight."""
+    return expand_visits(visits, max(MAX_LISTED_VISITS, len(visits)))
+
+
+def rotate_for_client(items: tuple[ListItem, ...], client: int) -> tuple[ListItem, ...]:
     """Return a list that is rotated to the client's own position, far from the positions of
     adjacent clients.
     """

@@ -40,8 +40,10 @@ from autotune.loads.httperf import (
     check_result,
     compute_mean_gap,
     find_mean_sizes,
+    list_visits,
+    rotate_for_client,
 )
-from autotune.loads.workload import SessionKind, expand_visits, group_sessions
+from autotune.loads.workload import SessionKind, group_sessions
 from autotune.strict_parsing import parse_uint
 from autotune.target.requests_file import SessionStep, WeightedVisit
 from autotune.transports.request import Request
@@ -90,7 +92,7 @@ class SessionGenerator(LoadGenerator):
 
     def with_visits(self, visits: tuple[WeightedVisit, ...]) -> LoadGenerator:
         """Return the generator with a session for each visit and one request per burst."""
-        return SessionGenerator(visits, group_sessions(expand_visits(visits, MAX_SESSIONS)))
+        return SessionGenerator(visits, group_sessions(list_visits(visits)))
 
     def list_steps(self, request: Request) -> tuple[tuple[SessionStep, float], ...]:
         return tuple((step, visit.weight) for visit in self.visits for step in visit.session_steps)
@@ -148,6 +150,8 @@ def _build_process(
     longest_seconds = kind.think_seconds + kind.request_count * spec.timeout
     open_connections = PROCESS_LIMITS.open_connections
     max_run_seconds = ceil(1.5 * span_seconds + longest_seconds + 2 * spec.timeout + 2)
+    # httperf starts with the first session of its log, and a reading sends only a part of a long list.
+    sent_kind = replace(kind, sessions=rotate_for_client(kind.sessions, client)[:MAX_SESSIONS])
     return SessionProcess(
         with_input_file(
             build_command(request, spec, client, gap, open_connections, max_run_seconds),
@@ -157,7 +161,7 @@ def _build_process(
         span_seconds,
         max_run_seconds + 1.0,
         open_connections,
-        input=kind.session_log.encode(),
+        input=sent_kind.session_log.encode(),
         kind=kind,
         max_rate=rate * kind.request_count,
     )

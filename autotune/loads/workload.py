@@ -49,14 +49,21 @@ class UnusableWorkload(ValueError):
 class SessionKind:
     """Sessions with the same number of requests and the same sum of pauses (``think_seconds``).
 
-    A session's duration therefore determines the mean latency of its requests. ``session_log``
-    contains ``session_count`` sessions.
+    A session's duration therefore determines the mean latency of its requests. ``sessions`` contains
+    the text of each session in a session log.
     """
 
     request_count: int
     think_seconds: float
-    session_count: int
-    session_log: str
+    sessions: tuple[str, ...]
+
+    @property
+    def session_count(self) -> int:
+        return len(self.sessions)
+
+    @property
+    def session_log(self) -> str:
+        return "\n\n".join(self.sessions) + "\n"
 
 
 def parse_uris(file_text: str) -> tuple[WeightedVisit, ...]:
@@ -136,12 +143,14 @@ def _unquote(quoted_text: str) -> str:
 
 def group_sessions(visits: Sequence[WeightedVisit]) -> tuple[SessionKind, ...]:
     """Return the visits grouped by kind, the most frequent kind first. Raises UnusableWorkload."""
+    # a list repeats its visits, so each visit is formatted only once
+    text_by_visit = {
+        id(visit): "\n".join(map(format_session_line, visit.session_steps))
+        for visit in {id(visit): visit for visit in visits}.values()
+    }
     session_texts: dict[tuple[int, float], list[str]] = defaultdict(list)
     for visit in visits:
-        steps = visit.session_steps
-        session_texts[len(steps), sum_pauses(visit)].append(
-            "\n".join(map(format_session_line, steps))
-        )
+        session_texts[len(visit.session_steps), sum_pauses(visit)].append(text_by_visit[id(visit)])
     if len(session_texts) > MAX_SESSION_KINDS:
         raise UnusableWorkload(
             f"the sessions have {len(session_texts)} different lengths or pauses; at most "
@@ -149,7 +158,7 @@ def group_sessions(visits: Sequence[WeightedVisit]) -> tuple[SessionKind, ...]:
         )
     check_pauses(visits)
     kinds = [
-        SessionKind(calls, pause_seconds, len(sessions), "\n\n".join(sessions) + "\n")
+        SessionKind(calls, pause_seconds, tuple(sessions))
         for (calls, pause_seconds), sessions in session_texts.items()
     ]
     return tuple(sorted(kinds, key=lambda kind: -kind.session_count))
@@ -177,8 +186,11 @@ def check_pauses(visits: Sequence[WeightedVisit]) -> None:
 
 
 def expand_visits(visits: Sequence[WeightedVisit], slot_count: int) -> tuple[WeightedVisit, ...]:
-    """Repeat each visit in proportion to its weight, evenly mixed, with at most ``slot_count`` visits
+    """Repeat each visit in proportion to its weight, evenly mixed, with about ``slot_count`` visits
     in total.
+
+    Every visit occurs at least once. A part of the list has about the same mix as the whole list,
+    because a reading sends only a part.
     """
     weights = [visit.weight for visit in visits]
     if all(weight == int(weight) for weight in weights):
@@ -189,10 +201,17 @@ def expand_visits(visits: Sequence[WeightedVisit], slot_count: int) -> tuple[Wei
     counts = [
         int(w) if fits_slots else max(1, round(w * slot_count / total_weight)) for w in weights
     ]
+    indices_by_count: dict[int, list[int]] = defaultdict(list)
+    for index, count in enumerate(counts):
+        indices_by_count[count].append(index)
+    # Visits with the same count would otherwise be next to each other, and not in most readings.
     positions = sorted(
-        ((step + 0.5) / count, index) for index, count in enumerate(counts) for step in range(count)
+        ((step + (rank + 0.5) / len(indices)) / count, index)
+        for count, indices in indices_by_count.items()
+        for rank, index in enumerate(indices)
+        for step in range(count)
     )
-    return tuple(visits[index] for _, index in positions[:slot_count])
+    return tuple(visits[index] for _, index in positions)
 
 
 def format_session_line(step: SessionStep) -> str:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune.loads.base import LoadGenerator, LoadResult, LoadSpec, Request
-from autotune.loads.httperf import HttperfGenerator
+from autotune.loads.base import LoadGenerator, LoadProcess, LoadResult, LoadSpec, Request
+from autotune.loads.httperf import MAX_SESSIONS, HttperfGenerator
 from autotune.loads.httperf_sessions import SessionGenerator, SessionProcess
 from autotune.loads.reading_run import take_reading
 from autotune.loads.workload import parse_sessions
@@ -29,6 +29,11 @@ def parse(name: str, sessions: str = THREE) -> LoadResult:
     load = SessionGenerator().with_visits(parse_sessions(sessions))
     (process,) = load.build_processes(REQUEST, ORDER)
     return load.parse_checked(process, (FIXTURES / f"{name}.txt").read_text(), REQUEST, ORDER)
+
+
+def split_sessions(process: LoadProcess) -> list[str]:
+    """Return the sessions in the session log of a process."""
+    return (process.input or b"").decode().removesuffix("\n").split("\n\n")
 
 
 def test_pauses_are_no_latency() -> None:
@@ -79,7 +84,7 @@ def test_kinds_make_the_rate_in_requests_together(rate: float, hosts: int) -> No
     for one in processes:
         assert isinstance(one, SessionProcess)
         assert one.request_count == one.session_count * one.kind.request_count
-        assert one.input == one.kind.session_log.encode()
+        assert sorted(split_sessions(one)) == sorted(one.kind.sessions)
         started[one.kind.request_count] += one.session_count
     # Two sessions of four requests to one of a single one, as in the file.
     assert started[4] == pytest.approx(2 * started[1], abs=2)
@@ -172,3 +177,39 @@ def test_processes_of_a_reading_begin_far_from_each_other() -> None:
     gaps = [(after - before) % 1000 for before, after in pairwise([*places, places[0]])]
     assert len(processes) == 5
     assert min(gaps) > 1000 / 5 / 2
+
+
+MANY = "\n\n".join(f"/{n}\n/{n}/next" for n in range(1500))
+
+
+@pytest.mark.parametrize(
+    "load",
+    [
+        SessionGenerator().with_visits(parse_sessions(MANY)),
+        HttperfGenerator().with_visits(
+            tuple(WeightedVisit(path=f"/{n}", method="HEAD") for n in range(1500))
+        ),
+    ],
+    ids=["sessions", "requests"],
+)
+def test_readings_send_each_session_of_a_long_list(load: LoadGenerator) -> None:
+    """httperf starts with the first session of its log, and reads at most a thousand of them."""
+    first, sent = set[str](), set[str]()
+    for _ in range(60):
+        (process,) = load.build_processes(REQUEST, LoadSpec(60, 1.0))
+        listed = split_sessions(process)
+        assert len(listed) == MAX_SESSIONS
+        first.add(listed[0])
+        sent |= set(listed)
+    assert len(first) > 30
+    assert len(sent) == 1500
+
+
+def test_a_part_of_a_list_has_the_mix_of_the_whole() -> None:
+    rare = tuple(WeightedVisit(path=f"/rare{n}", method="HEAD") for n in range(300))
+    often = tuple(WeightedVisit(path=f"/often{n}", method="HEAD", weight=297) for n in range(10))
+    load = HttperfGenerator().with_visits((*often, *rare))
+    for seed in range(0, 60_000, 3001):
+        (process,) = load.build_processes(REQUEST, LoadSpec(60, 1.0, seed=seed))
+        rare_count = sum("/rare" in one for one in split_sessions(process))
+        assert rare_count / MAX_SESSIONS == pytest.approx(300 / 3270, abs=0.01)

@@ -11,13 +11,14 @@ from autotune.loads.httperf_sessions import SessionGenerator
 from autotune.loads.registry import find_generator
 from autotune.loads.workload import (
     UnusableWorkload,
+    expand_visits,
     format_session_line,
     group_sessions,
     parse_sessions,
     parse_uris,
 )
 from autotune.target.read_target import read_target
-from autotune.target.requests_file import SessionStep
+from autotune.target.requests_file import SessionStep, WeightedVisit
 
 LOCAL = (Path(__file__).parents[2] / "targets" / "local.yaml").read_text()
 WRITTEN = "load: {generator: httperf, path: /kv.php, max_rate: 8000/s}"
@@ -145,3 +146,19 @@ def test_what_does_not_fit_is_refused_where_it_stands(load: str, said: str, tmp_
     with pytest.raises(TargetError, match=said) as caught:
         find_generator(read_target(target(tmp_path, load)))
     assert "mine.yaml:21" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("weights", "mixed"),
+    [
+        ([1, 1, 1], "abc"),
+        ([3, 1], "aaba"),
+        ([2, 2], "ab"),
+        ([4, 1, 1], "abaaca"),
+    ],
+)
+def test_weights_are_evenly_mixed(weights: list[float], mixed: str) -> None:
+    visits = [
+        WeightedVisit(path=f"/{name}", weight=w) for name, w in zip("abc", weights, strict=False)
+    ]
+    assert "".join(visit.path[1:] for visit in expand_visits(visits, 100)) == mixed
