@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from math import gcd
 
 from autotune.strict_parsing import parse_decimal, split_lines
-from autotune.target.field_types import PATH_PATTERN
+from autotune.target.field_types import METHOD_PATTERN, PATH_PATTERN
 from autotune.target.messages import suggest_name
 from autotune.target.requests_file import SessionStep, WeightedVisit
 
@@ -23,7 +23,10 @@ MAX_SESSION_KINDS = 8
 SESSION_OPTIONS = ("think", "method", "contents")
 # longest pause in a session, because a reading of a few seconds must contain complete sessions
 MAX_THINK_SECONDS = 2.0
-_WORD_PATTERN = re.compile(r"""(\w+)=("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|\S*)""")
+_WORD_PATTERN = re.compile(
+    r"""(\w+)=("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|[^\s'"]\S*|(?=\s|$))(?=\s|$)"""
+)
+_ESCAPED_LETTERS = {"n": "\n", "r": "\r", "t": "\t"}  # as in httperf
 
 
 class UnusableWorkload(ValueError):
@@ -115,30 +118,47 @@ def _add_step(session: list[SessionStep], line: str, number: int) -> None:
 def _parse_step(line: str, number: int) -> SessionStep:
     path, *word_texts = line.split(maxsplit=1)
     _check_path(path, number)
-    options = {key: _unquote(value) for key, value in _WORD_PATTERN.findall("".join(word_texts))}
+    options = _parse_options("".join(word_texts), number)
+    method, body = options.get("method", "GET"), options.get("contents") or None
+    if not re.fullmatch(METHOD_PATTERN, method):
+        hint = "write it in capital letters, such as `method=POST`"
+        raise UnusableWorkload(f"{method!r} is not a method", hint=hint, line=number)
+    if body is not None and method in ("GET", "HEAD"):
+        hint = "add `method=POST`, or remove `contents`"
+        raise UnusableWorkload(f"a {method} request has no body", hint=hint, line=number)
+    pause_seconds = _parse_pause(options.get("think", "0"), number)
+    return SessionStep.model_construct(path=path, method=method, body=body, think=pause_seconds)
+
+
+def _parse_options(text: str, number: int) -> dict[str, str]:
+    """Return the options after a path, by key. Raises UnusableWorkload for any other text."""
+    if unread_words := _WORD_PATTERN.sub("", text).split():
+        hint = "write options as `method=POST`, `think=0.5` or `contents='a=1'`"
+        raise UnusableWorkload(f"{unread_words[0]!r} is not an option", hint=hint, line=number)
+    options = {key: _unquote(value) for key, value in _WORD_PATTERN.findall(text)}
     for key in options:
         if key not in SESSION_OPTIONS:
             hint = suggest_name(key, SESSION_OPTIONS)
             raise UnusableWorkload(f"unknown option {key!r}", hint=hint, line=number)
+    return options
+
+
+def _parse_pause(text: str, number: int) -> float:
     try:
-        pause_seconds = parse_decimal(options.get("think", "0"))
+        pause_seconds = parse_decimal(text)
     except ValueError as error:
         reason = f"a pause is not a number of seconds: {error}"
         hint = "write seconds without a unit, such as `think=0.5`"
         raise UnusableWorkload(reason, hint=hint, line=number) from error
-    return SessionStep.model_construct(
-        path=path,
-        method=options.get("method", "GET"),
-        body=options.get("contents"),
-        think=pause_seconds,
-    )
+    if pause_seconds < 0:
+        raise UnusableWorkload("a pause is negative", hint="write `think=0.5`", line=number)
+    return pause_seconds
 
 
 def _unquote(quoted_text: str) -> str:
     """Return a word of a session log without its quotes and escapes."""
-    if quoted_text[:1] not in ("'", '"'):
-        return quoted_text
-    return re.sub(r"\\(.)", lambda match: "\n" if match[1] == "n" else match[1], quoted_text[1:-1])
+    text = quoted_text[1:-1] if quoted_text[:1] in ("'", '"') else quoted_text
+    return re.sub(r"\\(.)", lambda match: _ESCAPED_LETTERS.get(match[1], match[1]), text)
 
 
 def group_sessions(visits: Sequence[WeightedVisit]) -> tuple[SessionKind, ...]:

@@ -71,6 +71,12 @@ def test_sessions_alike_are_one_kind() -> None:
             SessionStep(path="/a", method="PUT", body="one\ntwo"),
             r'''/a method=PUT contents="one\ntwo"''',
         ),
+        (
+            r"""/a method=POST contents=one\ttwo""",
+            SessionStep(path="/a", method="POST", body="one\ttwo"),
+            '/a method=POST contents="one\ttwo"',
+        ),
+        ("/a method=POST contents=''", SessionStep(path="/a", method="POST"), "/a method=POST"),
     ],
 )
 def test_lines_of_a_session(line: str, step: SessionStep, written: str) -> None:
@@ -102,6 +108,13 @@ def sessions(text: str) -> object:
         (sessions, "  /image\n", "starts with"),
         (sessions, "/a think=soon\n/b\n", "not a number"),
         (sessions, "/a think=60\n/b\n", "60 s"),
+        (sessions, "/a think=-1\n/b\n", "negative"),
+        (sessions, "/a\n/b POST\n", "'POST' is not an option"),
+        (sessions, "/a\n/b method = POST\n", "'method' is not an option"),
+        (sessions, "/a method=POST contents='x y\n", "is not an option"),
+        (sessions, "/a method=POST contents='x'y\n", "is not an option"),
+        (sessions, "/a method=post contents='x'\n", "'post' is not a method"),
+        (sessions, "/a contents='x'\n", "a GET request has no body"),
         (sessions, "\n\n".join("/a\n" * n for n in range(1, 10)), "9 different"),
     ],
 )
