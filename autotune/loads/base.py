@@ -338,6 +338,12 @@ class LoadGenerator(ABC):
         """
         raise UnusableWorkload(f"{self.name} cannot read a `requests:` file")
 
+    def find_request_error(self, step: SessionStep) -> str | None:
+        """Return why the generator cannot send a request; ``None`` if it can send the request."""
+        if self.supported_methods is not None and step.method not in self.supported_methods:
+            return f"{self.name} cannot send {step.method}"
+        return None
+
     def round_rate(self, rate: float, max_rate: float) -> float:
         """Return the rate nearest to ``rate`` that the generator can send, at most ``max_rate``."""
         return rate

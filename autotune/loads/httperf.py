@@ -217,6 +217,8 @@ class HttperfOutput:
 SUPPORTED_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "TRACE"})
 CLOSE_HEADER = ("Connection", "close")
 MAX_SESSIONS = 1000  # maximum number of sessions in a session log, a limit of httperf
+# maximum length of a line in a session log; httperf would send the rest of the line as another request
+MAX_LINE_BYTES = 9998
 # number of visits in a list of weighted visits; a longer file is used completely
 MAX_LISTED_VISITS = 10_000
 ListItem = TypeVar("ListItem")
@@ -250,11 +252,7 @@ class HttperfGenerator(LoadGenerator):
     supported_methods = SUPPORTED_METHODS
 
     def with_visits(self, visits: tuple[WeightedVisit, ...]) -> LoadGenerator:
-        for index, visit in enumerate(visits):
-            for step in visit.session_steps:
-                if step.method not in SUPPORTED_METHODS:
-                    reason, hint = f"httperf cannot send {step.method}", "write `generator: k6`"
-                    raise UnusableWorkload(reason, hint=hint, index=index)
+        check_steps(visits)
         is_plain = all(
             step.method == "GET" and step.expect is None for v in visits for step in v.session_steps
         )
@@ -262,6 +260,9 @@ class HttperfGenerator(LoadGenerator):
         if is_plain:
             return HttperfGenerator(uris=tuple(step.path for step in steps))
         return HttperfGenerator(steps=steps)
+
+    def find_request_error(self, step: SessionStep) -> str | None:
+        return find_request_error(step)
 
     def list_steps(self, request: Request) -> tuple[tuple[SessionStep, float], ...]:
         steps = self.steps or tuple(SessionStep(path=uri) for uri in self.uris)
@@ -351,6 +352,25 @@ class HttperfGenerator(LoadGenerator):
             wrong_count = count_wrong_sizes(parsed_output, len(request.expected_body))
             result = result.reclassify(WrongAnswers("wrong body", wrong_count))
         return check_result(result, parsed_output, process, spec)
+
+
+def find_request_error(step: SessionStep) -> str | None:
+    """Return why httperf cannot send a request; ``None`` if it can send the request."""
+    if step.method not in SUPPORTED_METHODS:
+        return f"httperf cannot send {step.method}"
+    line_bytes = len(format_session_line(step).encode())
+    if line_bytes > MAX_LINE_BYTES:
+        return f"httperf reads at most {MAX_LINE_BYTES} bytes per request, not {line_bytes}"
+    return None
+
+
+def check_steps(visits: Sequence[WeightedVisit]) -> None:
+    """Raise UnusableWorkload if httperf cannot send one of the requests."""
+    for index, visit in enumerate(visits):
+        for step in visit.session_steps:
+            if reason := find_request_error(step):
+                hint = "write `load: {generator: k6, requests: FILE}`"
+                raise UnusableWorkload(reason, hint=hint, index=index)
 
 
 def list_visits(visits: Sequence[WeightedVisit]) -> tuple[WeightedVisit, ...]:

@@ -38,6 +38,7 @@ from autotune.loads.httperf import (
     build_command,
     build_failure,
     check_result,
+    check_steps,
     compute_mean_gap,
     find_mean_sizes,
     list_visits,
@@ -92,6 +93,7 @@ class SessionGenerator(LoadGenerator):
 
     def with_visits(self, visits: tuple[WeightedVisit, ...]) -> LoadGenerator:
         """Return the generator with a session for each visit and one request per burst."""
+        check_steps(visits)
         return SessionGenerator(visits, group_sessions(list_visits(visits)))
 
     def list_steps(self, request: Request) -> tuple[tuple[SessionStep, float], ...]:

@@ -59,6 +59,7 @@ PROCESS_LIMITS = ProcessLimits(
 MIN_HELD_LIMITS = 5.0
 MIN_OPEN_CONNECTIONS = 16
 MAX_PATHS = 10_000
+MAX_BODY_BYTES = 100_000  # a body is an argument, and Linux limits an argument to 128 KiB
 TIMER_GRACE_SECONDS = 0.02  # oha sends the last requests one timer tick late
 _SQLITE_MARK = "<autotune sqlite>"
 _SQLITE_HEADER = b"SQLite format 3\0"
@@ -130,6 +131,12 @@ class OhaGenerator(LoadGenerator):
         return OhaGenerator(
             tuple(visit.session_steps[0].path for visit in expand_visits(visits, MAX_PATHS))
         )
+
+    def find_request_error(self, step: SessionStep) -> str | None:
+        body_bytes = len((step.body or "").encode())
+        if body_bytes > MAX_BODY_BYTES:
+            return f"oha sends bodies of at most {MAX_BODY_BYTES} bytes, not {body_bytes}"
+        return None
 
     def round_rate(self, rate: float, max_rate: float) -> float:
         """Return a whole rate, because oha accepts no others. A rate that would be 0 is not changed."""

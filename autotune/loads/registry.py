@@ -21,7 +21,7 @@ from autotune.loads.oha import OhaGenerator
 from autotune.loads.workload import UnusableWorkload
 from autotune.target import requests_file
 from autotune.target.read_target import TargetFile
-from autotune.target.requests_file import WeightedVisit
+from autotune.target.requests_file import SessionStep, WeightedVisit
 
 # Closed loops, in order of preference. The program must be installed on the load host, and the target
 # must allow it.
@@ -56,14 +56,7 @@ def find_generator(target_file: TargetFile) -> LoadGenerator:
         raise target_file.document.unknown_name_error(
             ["load", "generator"], "generator", LOAD_GENERATORS, generator_name
         )
-    if (
-        load.supported_methods is not None
-        and target_file.target.load.method not in load.supported_methods
-    ):
-        reason = f"{load.name} cannot send {target_file.target.load.method}"
-        raise target_file.document.build_error(
-            ["load", "method"], reason, hint="write `load: {generator: oha}`"
-        )
+    _check_request(target_file, load)
     if script := target_file.target.load.script:
         with _locate_errors(target_file, "script", script):
             return k6_script.read_script(
@@ -84,6 +77,18 @@ def find_generator(target_file: TargetFile) -> LoadGenerator:
                 visits = reader(_resolve_path(target_file, path))
                 return _with_visits(target_file, load, load_key, visits)
     return load
+
+
+def _check_request(target_file: TargetFile, load: LoadGenerator) -> None:
+    """Raise TargetError if the generator cannot send the request in the target itself."""
+    settings = target_file.target.load
+    step = SessionStep.model_construct(path=settings.url or settings.path, method=settings.method)
+    if reason := load.find_request_error(step):
+        hint = "write `load: {generator: oha}`"
+        raise target_file.document.build_error(["load", "method"], reason, hint=hint)
+    if reason := load.find_request_error(step.model_copy(update={"body": settings.body})):
+        hint = "write `load: {generator: k6}`"
+        raise target_file.document.build_error(["load", "body"], reason, hint=hint)
 
 
 def _with_visits(

@@ -27,6 +27,11 @@ class Asked(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(BODY)
 
+    def do_POST(self) -> None:  # http.server requires this name
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.path = f"{self.path}: {len(body)} bytes"
+        self.do_GET()
+
     def log_message(self, format: str, *args: Any) -> None:
         """Log nothing."""
 
@@ -39,7 +44,7 @@ class Serving(ThreadingHTTPServer):
 @contextmanager
 def recording() -> Iterator[tuple[Endpoint, list[str]]]:
     """Yield the server's address and the requested paths. `slow` pages take half a second, and
-    `broken` pages return status 500.
+    `broken` pages return status 500. Paths of POST requests are followed by the size of the body.
     """
     paths: list[str] = []
     handler = type("Handler", (Asked,), {"paths": paths})

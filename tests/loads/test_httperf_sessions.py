@@ -9,12 +9,17 @@ from pathlib import Path
 import pytest
 
 from autotune.loads.base import LoadGenerator, LoadProcess, LoadResult, LoadSpec, Request
-from autotune.loads.httperf import MAX_SESSIONS, HttperfGenerator
+from autotune.loads.httperf import (
+    MAX_LINE_BYTES,
+    MAX_SESSIONS,
+    HttperfGenerator,
+    find_request_error,
+)
 from autotune.loads.httperf_sessions import SessionGenerator, SessionProcess
 from autotune.loads.reading_run import take_reading
-from autotune.loads.workload import parse_sessions
+from autotune.loads.workload import format_session_line, parse_sessions
 from autotune.services.base import Endpoint
-from autotune.target.requests_file import WeightedVisit
+from autotune.target.requests_file import SessionStep, WeightedVisit
 from autotune.transports.local import LocalTransport
 from tests.loads.server import recording
 
@@ -213,3 +218,23 @@ def test_a_part_of_a_list_has_the_mix_of_the_whole() -> None:
         (process,) = load.build_processes(REQUEST, LoadSpec(60, 1.0, seed=seed))
         rare_count = sum("/rare" in one for one in split_sessions(process))
         assert rare_count / MAX_SESSIONS == pytest.approx(300 / 3270, abs=0.01)
+
+
+@pytest.mark.stack
+def test_the_longest_accepted_request_is_sent_once_and_whole() -> None:
+    """httperf reads the rest of a longer line as another request."""
+    step = SessionStep(path="/a", method="POST", body="x" * 9000)
+    step = step.model_copy(
+        update={"body": "x" * (MAX_LINE_BYTES - len(format_session_line(step)) + 9000)}
+    )
+    assert find_request_error(step) is None
+    assert step.body is not None
+    assert find_request_error(step.model_copy(update={"body": f"{step.body}x"}))
+    with recording() as (endpoint, asked):
+        spec = LoadSpec(20, 1.0, timeout=20.0, latency_limit=20.0, ramp_seconds=0.0)
+        request = Request(endpoint, "/a", method="POST", body=step.body)
+        result = take_reading(
+            HttperfGenerator(), request, spec, LocalTransport(), max_rate=20_000.0
+        )
+    assert (result.errors, result.right_answers) == ({}, 20)
+    assert asked == [f"/a: {len(step.body)} bytes"] * 20

@@ -149,12 +149,20 @@ def test_a_target_names_its_file(tmp_path: Path) -> None:
         ("{command: [./mine], sessions: list}", "needs `generator: httperf`"),
         ('{url: "https://lb.example/", sessions: list}', "long responses over TLS"),
         ('{url: "https://lb.example/", requests: pauses.yaml}', "long responses over TLS"),
+        ("{requests: patch.yaml}", "patch.yaml:2: httperf cannot send PATCH"),
+        ("{method: PATCH}", "httperf cannot send PATCH"),
+        (f"{{method: POST, body: {'x' * 9990}}}", "httperf reads at most 9998 bytes per request"),
+        (f"{{generator: oha, method: POST, body: {'x' * 100_001}}}", "oha sends bodies of at most"),
     ],
+    ids=lambda value: value[:60],
 )
 def test_what_does_not_fit_is_refused_where_it_stands(load: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "list").write_text("/a\n/b\n")
     (tmp_path / "pauses.yaml").write_text(
         "requests: [{session: [{path: /a, think: 100ms}, {path: /b}]}]\n"
+    )
+    (tmp_path / "patch.yaml").write_text(
+        "requests:\n  - session: [{path: /a}, {path: /b, method: PATCH, body: x}]\n"
     )
     with pytest.raises(TargetError, match=said) as caught:
         find_generator(read_target(target(tmp_path, load)))
