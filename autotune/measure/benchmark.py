@@ -25,6 +25,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
+from autotune.errors import AutotuneError
 from autotune.services.base import Settings
 from autotune.strict_parsing import split_lines
 
@@ -160,6 +161,9 @@ class ProcessGroupWatchdog:
 SCHEMA_VERSION = 1
 GRACE_SECONDS = 2.0  # time between SIGTERM and SIGKILL
 MAX_STDERR_LINES = 12  # number of lines of standard error to keep
+# numbers of bytes that are read at the end of standard output and of standard error
+MAX_OUTPUT_BYTES, MAX_STDERR_BYTES = 1 << 20, 1 << 13
+MAX_POLL_MILLISECONDS = 2**31 - 1  # limit of poll(2), almost 25 days
 
 
 class Benchmark:
@@ -184,7 +188,10 @@ class Benchmark:
         self._watchdog.close()
 
     def call_program(self, trial: int, parameters: Settings) -> BenchmarkAnswer:
-        """Call the command once. All processes of its group have exited when the method returns."""
+        """Call the command once. All processes of its group have exited when the method returns.
+
+        Raises AutotuneError if the command takes too long, and this account may not stop it.
+        """
         request = {"schema": SCHEMA_VERSION, "trial": trial, "parameters": dict(parameters)}
         with (
             tempfile.TemporaryFile() as request_file,
@@ -205,7 +212,7 @@ class Benchmark:
                 )
             if exit_code:
                 return BenchmarkFault(_describe_exit(exit_code), _read_tail(error_file))
-            benchmark_answer = parse_answer(_read_text(output_file))
+            benchmark_answer = parse_answer(_read_end(output_file, MAX_OUTPUT_BYTES))
             return (
                 BenchmarkFault(benchmark_answer.why, _read_tail(error_file))
                 if isinstance(benchmark_answer, BenchmarkFault)
@@ -234,7 +241,9 @@ class Benchmark:
                 _signal_group(process.pid, signal.SIGTERM)
                 _wait_until_ended(process.pid, GRACE_SECONDS)
             # The process is not reaped yet, so the kernel cannot reuse the ID of its group.
-            _signal_group(process.pid, signal.SIGKILL)
+            is_permitted = _signal_group(process.pid, signal.SIGKILL)
+            if not is_permitted and not _wait_until_ended(process.pid, 0.0):
+                raise _build_unstoppable_error(self._argv[0])
             process.wait()
             self._watchdog.release_group()
         return process.returncode if has_ended else None
@@ -246,16 +255,30 @@ def _wait_until_ended(pid: int, seconds: float) -> bool:
     try:
         poll = select.poll()
         poll.register(process_handle, select.POLLIN)
-        return bool(poll.poll(seconds * 1000))
+        return bool(poll.poll(min(seconds * 1000, MAX_POLL_MILLISECONDS)))
     finally:
         os.close(process_handle)
 
 
-def _signal_group(process_group: int, sent_signal: signal.Signals) -> None:
+def _signal_group(process_group: int, sent_signal: signal.Signals) -> bool:
+    """Send a signal to a group. Return false if this account may signal none of its processes.
+
+    Programs such as ``sudo`` run under another account, and belong to it even after their end.
+    """
     try:
         os.killpg(process_group, sent_signal)
     except ProcessLookupError:
-        return
+        return True
+    except PermissionError:
+        return False
+    return True
+
+
+def _build_unstoppable_error(program: str) -> AutotuneError:
+    return AutotuneError(
+        f"{program} runs under another account, and this account cannot stop it",
+        hint="stop it yourself, and run autotune under the account of the command",
+    )
 
 
 def _describe_exit(exit_code: int) -> str:
@@ -264,10 +287,12 @@ def _describe_exit(exit_code: int) -> str:
     return f"killed by signal {-exit_code} ({signal.strsignal(-exit_code) or 'unknown'})"
 
 
-def _read_text(file: IO[bytes]) -> str:
-    file.seek(0)
-    return file.read().decode(errors="replace")
+def _read_end(file: IO[bytes], max_bytes: int) -> str:
+    """Return the last ``max_bytes`` bytes of a file as text."""
+    file_size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, file_size - max_bytes))
+    return file.read(max_bytes).decode(errors="replace")
 
 
 def _read_tail(file: IO[bytes]) -> str:
-    return "\n".join(split_lines(_read_text(file).strip())[-MAX_STDERR_LINES:])
+    return "\n".join(split_lines(_read_end(file, MAX_STDERR_BYTES).strip())[-MAX_STDERR_LINES:])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -9,9 +10,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from autotune.errors import AutotuneError
 from autotune.measure.benchmark import (
     Benchmark,
     BenchmarkAnswer,
@@ -134,6 +137,62 @@ def test_what_it_leaves_behind_ends_with_the_call(tmp_path: Path, pid_file: Path
         assert called.call_program(0, {}) == BenchmarkValue(1.0)
     for pid in map(int, pid_file.read_text().split()):
         wait_until_gone(pid)
+
+
+class KeptProcess(subprocess.Popen[bytes]):
+    """A process that a test can stop and reap itself."""
+
+    started: list[KeptProcess]
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.started.append(self)
+
+
+def refuse_signal(group: int, sent_signal: int) -> None:
+    raise PermissionError(errno.EPERM, "Operation not permitted")
+
+
+def test_a_command_of_another_account_is_called_as_others_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`sudo` belongs to root even after it has ended, so its group cannot be signalled."""
+    monkeypatch.setattr(os, "killpg", refuse_signal)
+    with benchmark(tmp_path, "print('{\"value\": 3}')") as called:
+        assert called.call_program(0, {}) == BenchmarkValue(3.0)
+
+
+def test_a_command_that_cannot_be_stopped_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("autotune.measure.benchmark.GRACE_SECONDS", 0.1)
+    monkeypatch.setattr(os, "killpg", refuse_signal)
+    KeptProcess.started = []
+    monkeypatch.setattr(subprocess, "Popen", KeptProcess)
+    with (
+        pytest.raises(AutotuneError, match="this account cannot stop it"),
+        benchmark(tmp_path, "import time; time.sleep(300)", 0.1) as called,
+    ):
+        called.call_program(0, {})
+    for process in KeptProcess.started:
+        process.kill()
+        process.wait()
+
+
+def test_a_time_limit_of_months_is_accepted(tmp_path: Path) -> None:
+    with benchmark(tmp_path, "print('{\"value\": 3}')", timeout=1e8) as called:
+        assert called.call_program(0, {}) == BenchmarkValue(3.0)
+
+
+def test_only_the_end_of_a_long_output_is_read(tmp_path: Path) -> None:
+    code = "import sys; print('x' * 3_000_000); print('{\"value\": 3}')"
+    with benchmark(tmp_path, code) as called:
+        assert called.call_program(0, {}) == BenchmarkValue(3.0)
+    with benchmark(tmp_path, "import sys; sys.exit('\\r'.join(['50 %'] * 100_000))") as called:
+        answer = called.call_program(0, {})
+    assert isinstance(answer, BenchmarkFault)
+    assert answer.why == "exit status 1"
+    assert len(answer.said) < 10_000
 
 
 TUNER = """
