@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from urllib.parse import urlsplit, urlunsplit
 
 from autotune import foreign_files
+from autotune.config_text import is_utf8
 from autotune.deploy.stack import Stack, find_entry_tiers
 from autotune.errors import TargetError
 from autotune.services.base import Endpoint, LoadTrait
@@ -132,6 +133,13 @@ def _build_headers(
                     f"the environment variable {match[1]} is not set",
                     hint=f"run `export {match[1]}=…` before autotune",
                 )
+            if not _is_header_text(variables[match[1]]):
+                raise target_file.document.build_error(
+                    ["load", "headers", header_name],
+                    f"the environment variable {match[1]} contains a line break, another control "
+                    "character, or bytes that are not UTF-8",
+                    hint=f"set {match[1]} to text on one line",
+                )
             return variables[match[1]]
 
         return _VARIABLE_PATTERN.sub(read_variable, header_text)
@@ -139,6 +147,11 @@ def _build_headers(
     return tuple(
         (name, expand_header(name, text)) for name, text in target_file.target.load.headers.items()
     )
+
+
+def _is_header_text(text: str) -> bool:
+    """True if the value of a variable can be part of a header, which a line break would end."""
+    return not re.search(r"[\x00-\x1f\x7f]", text) and is_utf8(text)
 
 
 def _read_ca(target_file: TargetFile) -> str | None:

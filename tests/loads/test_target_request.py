@@ -97,6 +97,15 @@ def test_a_request_with_everything(tmp_path: Path) -> None:
     assert refused.value.hint == "run `export TOKEN=…` before autotune"
 
 
+@pytest.mark.parametrize("token", ["hush\n", "hush\r\nX-Other: 1", "a\0b", "\udce4"])
+def test_a_variable_adds_no_line_to_a_header(tmp_path: Path, token: str) -> None:
+    load = 'headers: {Authorization: "Bearer ${TOKEN}"}'
+    with pytest.raises(TargetError, match="the environment variable TOKEN contains") as refused:
+        build(tmp_path, load, TOKEN=token)
+    assert "hush" not in str(refused.value)
+    assert refused.value.hint == "set TOKEN to text on one line"
+
+
 @pytest.mark.parametrize(
     ("load", "message"),
     [
