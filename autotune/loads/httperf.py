@@ -552,5 +552,6 @@ def _is_incomplete(
     if result.errors.get("fd-unavailable") and output.max_burst > process.open_connections / 2:
         return True
     has_timed_out = result.errors.get("timeout", 0) > 0
-    longest_seconds = 2 * spec.timeout if has_timed_out else output.max_lifetime
+    # a session with pauses lasts longer than the timeouts of one request
+    longest_seconds = max(2 * spec.timeout if has_timed_out else 0.0, output.max_lifetime)
     return output.duration - longest_seconds > process.span_seconds / MIN_ACHIEVED_SHARE + 0.010

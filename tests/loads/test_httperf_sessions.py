@@ -69,6 +69,19 @@ def test_recorded(name: str, errors: dict[str, int], right: int, late: int) -> N
     assert result.limited is None
 
 
+def test_a_timeout_after_a_pause_is_a_fault_of_the_server() -> None:
+    """The last session starts after 0.95 s, pauses for 0.7 s and gives up one of its requests."""
+    load = SessionGenerator().with_visits(parse_sessions("/s1 think=0.7\n/other\n/s3\n"))
+    (process,) = load.build_processes(REQUEST, ORDER)
+    printed = (FIXTURES / "slow.txt").read_text()
+    printed = printed.replace(" max 520.1 ", " max 1380.0 ").replace(
+        "test-duration 1.287 s", "test-duration 2.330 s"
+    )
+    result = load.parse_checked(process, printed, REQUEST, ORDER)
+    assert result.errors == {"given up": 2, "timeout": 1}
+    assert result.limited is None
+
+
 def test_output_cut_anywhere_is_no_result() -> None:
     load = SessionGenerator().with_visits(parse_sessions(BROWSING))
     (process,) = load.build_processes(REQUEST, ORDER)
