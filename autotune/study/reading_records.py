@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -78,8 +79,13 @@ def record_reading(
     fields = {
         field_name: getattr(reading, field_name) for field_name in Reading.__dataclass_fields__
     }
-    histogram = {f"{edge * 1000:g}": count for edge, count in sorted(reading.histogram.items())}
-    return RecordedReading(trial, at, purpose, **{**fields, "histogram": histogram, "hosts": hosts})
+    # Edges are rounded to six digits, so several bins may have the same edge.
+    histogram: Counter[str] = Counter()
+    for edge, count in sorted(reading.histogram.items()):
+        histogram[f"{edge * 1000:g}"] += count
+    return RecordedReading(
+        trial, at, purpose, **{**fields, "histogram": dict(histogram), "hosts": hosts}
+    )
 
 
 def encode_command_call(
