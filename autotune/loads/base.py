@@ -429,9 +429,14 @@ def build_histogram(latencies: Iterable[float], latency_limit: float) -> dict[fl
     The upper edge of a bin exceeds ``latency_limit`` only if its latencies do, so late responses
     are counted exactly.
     """
+    return merge_bins(Counter(latencies), latency_limit)
+
+
+def merge_bins(histogram: Mapping[float, int], latency_limit: float) -> dict[float, int]:
+    """Return the histogram with the bins of ``build_histogram``, into which finer bins are merged."""
     bin_width = min(MAX_BIN_SECONDS, latency_limit / BINS_PER_LIMIT)
     bins: Counter[float] = Counter()
-    for latency in latencies:
+    for latency, count in histogram.items():
         edge = round(max(1, ceil(latency / bin_width - 1e-9)) * bin_width, 9)
-        bins[min(edge, latency_limit) if latency <= latency_limit else max(edge, latency)] += 1
+        bins[min(edge, latency_limit) if latency <= latency_limit else max(edge, latency)] += count
     return dict(sorted(bins.items()))

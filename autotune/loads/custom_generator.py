@@ -19,6 +19,7 @@ Unreadable output and inconsistent counts are failures of the generator, not of 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
@@ -30,6 +31,7 @@ from autotune.loads.base import (
     LoadResult,
     LoadSpec,
     ProcessLimits,
+    merge_bins,
     sort_counts,
 )
 from autotune.services.base import Argv
@@ -43,6 +45,8 @@ MAX_MISSED_SHARE = 0.01
 UNKNOWN_LIMITS = ProcessLimits(open_connections=1_000_000, max_rate=1e9)
 # upper edge of the bin for late responses, as a multiple of the latency limit
 LATE_BIN_LIMITS = 10.0
+# numbers of kinds of errors, and of characters in texts of the program, that are recorded
+MAX_ERROR_KINDS, MAX_KIND_LENGTH, MAX_REASON_LENGTH = 20, 80, 300
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,7 @@ class CustomGenerator(LoadGenerator):
 
     argv: Argv
     name = "command"
+    package_source = "the program in `load: {command: …}`, and the programs that it runs"
     limits = UNKNOWN_LIMITS
     http2 = True
 
@@ -110,8 +115,8 @@ class CustomGenerator(LoadGenerator):
         return LoadResult(
             intended=intended_count,
             sent=intended_count,
-            errors=sort_counts(errors),
-            histogram=sort_counts(latencies),
+            errors=_limit_kinds(errors),
+            histogram=sort_counts(merge_bins(latencies, spec.latency_limit)),
             duration=spec.seconds,
             limited=limit_reason,
         )
@@ -138,15 +143,14 @@ def _parse_generator_output(output: str) -> dict[str, Any] | str:
     try:
         output_object = parse_json(final_line)
         request_count = _parse_count(output_object["requests"])
-        errors = {
-            str(kind): _parse_count(n) for kind, n in (output_object.get("errors") or {}).items()
-        }
+        errors = Counter[str]()
+        for kind, count in (output_object.get("errors") or {}).items():
+            errors[_shorten_text(kind, MAX_KIND_LENGTH)] += _parse_count(count)
         bins = output_object.get("latencies")
-        count_by_latency = (
-            None if bins is None else {parse_decimal(at): _parse_count(n) for at, n in bins.items()}
-        )
+        count_by_latency = None if bins is None else _parse_bins(bins)
         late_count = _parse_count(output_object.get("late", 0))
-        limit_reason = str(output_object["limited"]) if output_object.get("limited") else None
+        limit_text = output_object.get("limited")
+        limit_reason = _shorten_text(str(limit_text), MAX_REASON_LENGTH) if limit_text else None
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         return f"{error!r} in {final_line[:120]!r}"
     if count_by_latency is None and "late" not in output_object:
@@ -165,6 +169,31 @@ def _parse_generator_output(output: str) -> dict[str, Any] | str:
         "late": late_count,
         "limited": limit_reason,
     }
+
+
+def _parse_bins(bins: Mapping[str, object]) -> Counter[float]:
+    count_by_latency = Counter[float]()
+    for edge_text, count in bins.items():
+        edge = parse_decimal(edge_text)
+        if edge < 0:
+            raise ValueError(f"{edge_text!r} is not a latency")
+        count_by_latency[edge] += _parse_count(count)
+    return count_by_latency
+
+
+def _shorten_text(text: str, max_length: int) -> str:
+    """Return a text of the user's program on one line of printable characters."""
+    printable_text = "".join(c if c.isprintable() else " " for c in text[: 10 * max_length])
+    return " ".join(printable_text.split())[:max_length] or "unnamed"
+
+
+def _limit_kinds(errors: Counter[str]) -> dict[str, int]:
+    """Return the most frequent kinds of errors. The others are summed up, because messages may contain
+    ports or other numbers.
+    """
+    kinds = Counter(dict(errors.most_common(MAX_ERROR_KINDS)))
+    kinds["other"] += errors.total() - kinds.total()
+    return sort_counts(kinds)
 
 
 def _parse_count(value: object) -> int:

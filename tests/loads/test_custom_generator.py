@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import TargetError
-from autotune.loads.base import LoadResult, LoadSpec, Request
+from autotune.loads.base import LoadError, LoadResult, LoadSpec, Request
 from autotune.loads.custom_generator import CustomGenerator
 from autotune.loads.reading_run import take_reading
 from autotune.loads.registry import find_generator
@@ -37,6 +37,37 @@ def test_a_histogram_is_taken_as_it_is() -> None:
     assert found.limited is None
 
 
+def test_single_latencies_are_merged_into_bins() -> None:
+    """Each bin is a line of the record, so a bin for each response would make records large."""
+    latencies = {f"{0.01 + n / 1e7:.7f}": 1 for n in range(999)} | {"0.0500001": 1}
+    found = parse(json.dumps({"requests": 1000, "latencies": latencies}))
+    assert found.right_answers == 1000
+    assert len(found.histogram) == 2
+    assert found.count_later_than(0.050) == 1
+
+
+def test_a_latency_may_be_written_in_two_ways() -> None:
+    found = parse('{"requests": 1000, "latencies": {"0.01": 400, "0.010": 600}}')
+    assert found.histogram == {0.01: 1000}
+
+
+def test_messages_with_ports_are_few_kinds_of_errors() -> None:
+    errors = {f"dial\x1b[31m 10.0.0.1:{port}: reset": 1 for port in range(500)} | {"timeout": 9}
+    found = parse(json.dumps({"requests": 1000, "errors": errors, "late": 0}))
+    assert (found.error_count, found.errors["timeout"]) == (509, 9)
+    assert len(found.errors) == 21
+    assert all(kind.isprintable() and len(kind) <= 80 for kind in found.errors)
+
+
+def test_a_missing_program_is_not_a_package() -> None:
+    load = CustomGenerator(("/nowhere/mine",))
+    with pytest.raises(LoadError, match="/nowhere/mine") as caught:
+        take_reading(load, REQUEST, ORDER, LocalTransport(), max_rate=20_000.0)
+    assert caught.value.hint == (
+        "install it there: the program in `load: {command: …}`, and the programs that it runs"
+    )
+
+
 def test_who_keeps_none_says_how_many_were_late() -> None:
     found = parse('{"requests": 1000, "errors": {"refused": 100}, "late": 40}')
     assert found.count_later_than(ORDER.latency_limit) == 40
@@ -58,6 +89,7 @@ def test_who_keeps_none_says_how_many_were_late() -> None:
         ('{"requests": 1000, "late": -1}', "is not a valid count"),
         ('{"requests": 1000, "latencies": {"fast": 1000}}', "cannot read the generator's output"),
         ('{"requests": 1000, "latencies": {"0.1": 400}}', "add up to 400, not to 1000"),
+        ('{"requests": 1000, "latencies": {"-0.1": 1000}}', "'-0.1' is not a latency"),
         ('{"requests": 1000, "late": 900, "errors": {"x": 200}}', "add up to 1100"),
     ],
 )
