@@ -36,7 +36,7 @@ from autotune.study.schedule import MeasureStep
 from autotune.study.study_state import MEASURE_PURPOSE, Phase
 from autotune.study.trial_context import TrialContext, begin_study, open_session
 from autotune.target.messages import suggest_name
-from autotune.target.model import Target
+from autotune.target.model import Load, Target
 from autotune.target.slo import Slo
 from autotune.transports.base import Transport
 
@@ -85,6 +85,7 @@ def build_ceiling_request(
             f"{option} needs a stack of servers, and the target is {kind}", hint=f"omit {option}"
         )
     if cache_tier is None:
+        _check_closed_load(target.load)
         return CeilingRequest(
             request.settings, None, _parse_client_counts(concurrency), target.load.unpaced
         )
@@ -107,6 +108,20 @@ def build_ceiling_request(
             f"--tier: tier {cache_tier!r} {problem}", hint=suggest_name(cache_tier, caches)
         )
     return CeilingRequest(request.settings, cache_tier, (), target.load.unpaced)
+
+
+def _check_closed_load(load: Load) -> None:
+    """Raise UsageError if closed-loop clients cannot send the target's load.
+
+    They would request another page instead, whose responses nothing validates.
+    """
+    if load.has_request_file:
+        raise UsageError(
+            "--closed requests only one page, and the target's load is a file of requests",
+            hint="omit --closed to measure the capacity, or write `path:` in another target",
+        )
+    if load.method != "GET" or load.http == "2":
+        raise UsageError("--closed needs GET requests over HTTP/1.1", hint="omit --closed")
 
 
 def _parse_client_counts(concurrency: str) -> tuple[int, ...]:

@@ -31,6 +31,7 @@ from tests.study.simulated import FormulaFleet
 
 SETTINGS = {"web.php_fpm.max_children": 9}
 LOCAL = simulated.LOCAL.read_text(encoding="utf-8")
+PATH = "path: /kv.php"
 
 
 class Host:
@@ -168,6 +169,9 @@ def test_a_ceiling_is_requested_for_the_stack_or_for_the_caches_of_a_tier(
         ("cache", replace(ALONE, against=BASELINE), LOCAL, "--tier and --against cannot be"),
         (None, ALONE, noisy(""), "--closed needs a stack of servers, and the target is a model"),
         ("cache", ALONE, noisy(""), "--tier needs a stack of servers, and the target is a model"),
+        (None, ALONE, LOCAL.replace(PATH, "uris: list"), "--closed requests only one page"),
+        (None, ALONE, LOCAL.replace(PATH, "requests: list"), "--closed requests only one page"),
+        (None, ALONE, LOCAL.replace(PATH, "method: POST, body: a"), "--closed needs GET requests"),
         ("web", ALONE, LOCAL, "tier 'web' does not use memcache"),
         ("cahce", ALONE, LOCAL, "tier 'cahce' does not exist"),
     ],
