@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +14,7 @@ import pytest
 
 from autotune.loads.answer_validation import AnswerValidator
 from autotune.loads.base import LoadProcess, LoadResult, LoadSpec
-from autotune.loads.k6 import K6Generator, list_bin_edges
+from autotune.loads.k6 import K6Generator, list_bin_edges, read_source
 from autotune.loads.reading_run import take_reading
 from autotune.loads.workload import UnusableWorkload
 from autotune.services.base import Endpoint
@@ -66,6 +68,43 @@ def build_order(
     text = (processes[0].input or b"").decode()
     assert text.startswith("const order = ")
     return list(processes), json.loads(text.split("\n", 1)[0].removeprefix("const order = ")[:-1])
+
+
+# Runs k6.js without k6: prints whether an iteration that starts after some ms sends its request.
+ARRIVAL = """
+const [source, span, lasts, index] = process.argv.slice(1);
+const scenario = { startTime: Date.now() - Number(lasts), iterationInTest: Number(index) };
+const Metric = class { add() {} };
+const modules = {
+  'k6': {}, 'k6/http': {}, 'k6/execution': { scenario },
+  'k6/metrics': { Counter: Metric, Trend: Metric },
+};
+const order = { edges: [], kinds: [], visits: [], iterations: 100, span: Number(span), expect: null };
+const arrive = new Function('require', 'order', `${source}; return arrive;`)(
+  (name) => modules[name], order);
+console.log(arrive(() => 'sent'));
+"""
+
+
+@pytest.mark.stack
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs Node.js")
+@pytest.mark.parametrize(
+    ("span", "lasts", "index", "sent"),
+    [
+        (250, 100, 40, "sent"),
+        (250, 249, 99, "sent"),
+        (250, 600, 40, "null"),  # instead of an iteration that k6 dropped
+        (2000, 1990, 99, "sent"),
+        (2000, 2500, 99, "sent"),  # k6 itself ends longer scenarios
+        (2000, 1990, 100, "null"),
+    ],
+)
+def test_a_short_ramp_ends_before_the_counted_load(
+    span: int, lasts: int, index: int, sent: str
+) -> None:
+    """k6 runs each scenario for at least a second, and both together would exceed the rate."""
+    words = ("node", "-e", ARRIVAL, "--", read_source("k6.js"), *map(str, (span, lasts, index)))
+    assert subprocess.run(words, capture_output=True, check=True, text=True).stdout.strip() == sent
 
 
 def test_the_order() -> None:
