@@ -98,5 +98,6 @@ function handleSummary(data) {
     if (metric.type === 'counter') counts[name] = metric.values.count;
   }
   const highest = (name) => (data.metrics[name] ? data.metrics[name].values.max : 0);
-  return { stdout: `${JSON.stringify({ counts, lag: highest('lag'), most: highest('requests') })}\n` };
+  const summary = { counts, lag: highest('lag'), most: highest('requests'), pause: highest('pauses') };
+  return { stdout: `${JSON.stringify(summary)}\n` };
 }

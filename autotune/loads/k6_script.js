@@ -12,6 +12,8 @@ let asked = 0;
 let running = false;
 const requests = new Trend('requests'); // requests per run, including redirects
 let made = 0; // requests of the current run
+const pauses = new Trend('pauses'); // s of pauses in a run so far
+let paused = 0;
 // `spent` counts the requests that this file sends, and `late` those that a timer tries to send after its run
 // ended. If k6's own count is higher, requests bypassed this file.
 const spent = new Counter('spent');
@@ -132,6 +134,14 @@ function check(value, sets, tags) {
   return right;
 }
 
+function sleep(seconds) {
+  if (running) {
+    paused += Number(seconds) || 0;
+    pauses.add(paused);
+  }
+  k6.sleep(seconds);
+}
+
 function optionsFor(script) {
   const theirs = script.options || {};
   const fighting = OURS.filter((name) => theirs[name] !== undefined);
@@ -167,7 +177,7 @@ function run(visit, data) {
   // The first run always counts its requests; further runs do so only if there is time.
   const lasts = Date.now() - exec.scenario.startTime;
   if (order.counting && exec.scenario.iterationInTest && lasts > order.enough) return null;
-  [took, wrong, asked, made, running] = [0, null, 0, 0, true];
+  [took, wrong, asked, made, paused, running] = [0, null, 0, 0, 0, true];
   sent.add(1);
   const end = (error) => {
     running = false;
@@ -196,6 +206,7 @@ Object.assign(exports, http, k6, {
   del: withBody('DELETE'),
   options: withBody('OPTIONS'),
   check,
+  sleep,
 });
 // Used by the file that k6 runs.
 exports.autotune = { arrive, during, handleSummary, optionsFor, run };

@@ -268,11 +268,27 @@ class K6ScriptGenerator(K6Generator):
                 f"{self.max_requests_per_run} requests",
                 hint=f"set the maximum number of requests per run: {REQUESTS_PER_RUN_HINT}",
             )
+        if reason := self._find_long_pause(result, summary):
+            return LoadResult.build_unsent_result(process.request_count, reason)
         thrown_errors = result.errors.get("script error", 0)
         if result.errors.get("elsewhere") or not result.sent or thrown_errors == result.sent:
             reason = f"cannot run {self.script}: {read_first_line(output)}"
             return LoadResult.build_unsent_result(process.request_count, reason)
         return result
+
+    def _find_long_pause(self, result: LoadResult, summary: Mapping[str, Any]) -> str | None:
+        """Return the reason if runs were dropped or interrupted because a run pauses for too long."""
+        pause_seconds = summary.get("pause", 0)
+        if (
+            not isinstance(pause_seconds, int | float)
+            or pause_seconds <= MAX_THINK_SECONDS
+            or not (result.limited or result.errors.get("unanswered"))
+        ):
+            return None
+        return (
+            f"a run of {self.script} pauses for {pause_seconds:g} s; the maximum is "
+            f"{MAX_THINK_SECONDS:g} s"
+        )
 
 
 def _read_summary(output: str) -> Mapping[str, Any]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import re
+import shutil
+import subprocess
 import tarfile
 from collections import Counter
 from collections.abc import Iterator
@@ -16,7 +18,7 @@ import pytest
 from autotune.environments.name_checks import check_names
 from autotune.errors import TargetError
 from autotune.loads.base import LoadError, LoadResult, LoadSpec
-from autotune.loads.k6 import ERROR_KINDS, K6Generator
+from autotune.loads.k6 import ERROR_KINDS, K6Generator, read_source
 from autotune.loads.k6_script import (
     TOO_MANY_REQUESTS,
     K6ScriptGenerator,
@@ -188,8 +190,8 @@ def visit(most: int | None = None) -> K6ScriptGenerator:
     )
 
 
-def format_output(most: object = 5, **counts: int) -> str:
-    return "\n" + json.dumps({"counts": counts, "lag": 0, "most": most})
+def format_output(most: object = 5, pause: float = 0.0, **counts: int) -> str:
+    return "\n" + json.dumps({"counts": counts, "lag": 0, "most": most, "pause": pause})
 
 
 def test_the_longest_run_says_how_many_requests_each_makes() -> None:
@@ -261,6 +263,53 @@ def test_a_reading_with_requests_after_the_end_of_a_run_says_nothing() -> None:
     assert result.error_count == result.intended
 
 
+@pytest.mark.parametrize(
+    ("pause", "counts", "is_refused"),
+    [
+        (3.5, {"sent": 18, "bin_0": 18, "dropped_iterations": 2}, True),  # all clients pause
+        (3.5, {"sent": 20, "bin_0": 15}, True),  # runs were interrupted at the end
+        (3.5, {"sent": 20, "bin_0": 20}, False),
+        (2.0, {"sent": 20, "bin_0": 15}, False),
+    ],
+)
+def test_runs_that_pause_for_too_long_say_nothing_about_the_server(
+    pause: float, counts: dict[str, int], is_refused: bool
+) -> None:
+    spec, request = LoadSpec(10, 2.0), Request(Endpoint("198.18.0.1", 80), "/")
+    (process,) = visit(3).build_processes(request, spec)
+    text = format_output(3, pause, **counts)
+    reason = visit(3).parse_checked(process, text, request, spec).limited or ""
+    assert ("a run of visit.js pauses for 3.5 s; the maximum is 2 s" in reason) == is_refused
+
+
+# Runs k6_script.js without k6: prints the longest pause of a run.
+PAUSES = """
+const added = [];
+const Metric = class {
+  constructor(name) { this.name = name; }
+  add(value) { if (this.name === 'pauses') added.push(value); }
+};
+const modules = {
+  'k6': { sleep() {} }, 'k6/http': {}, 'k6/execution': { scenario: { startTime: 0 } },
+  'k6/metrics': { Counter: Metric, Trend: Metric },
+};
+const order = { edges: [], kinds: ['no request made'], visits: [] };
+const script = {};
+new Function('require', 'order', 'exports', process.argv[1])((name) => modules[name], order, script);
+script.sleep(9); // in `setup`
+for (const pause of [0.5, 1.5, 1]) script.autotune.run(() => { script.sleep(pause); script.sleep(1); });
+console.log(Math.max(...added));
+"""
+
+
+@pytest.mark.stack
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs Node.js")
+def test_pauses_of_a_run_are_added_up() -> None:
+    source = read_source("k6.js") + read_source("k6_script.js")
+    words = ("node", "-e", PAUSES, "--", source)
+    assert subprocess.run(words, capture_output=True, check=True, text=True).stdout.strip() == "2.5"
+
+
 # -- a real k6 --------------------------------------------------------------------------------------
 
 real = [pytest.mark.stack, pytest.mark.built]
@@ -319,6 +368,15 @@ class TestReal:
         assert len(site.asked()) - before == 3 * 6  # runs
         with pytest.raises(LoadError, match="makes more than 1000 requests"):
             count_requests(read_script(tmp_path / "shop.js"), site.request(), HERE, 4000.0)
+
+    def test_long_pauses_are_named(self, site: Site, tmp_path: Path) -> None:
+        text = """import http from 'k6/http';
+        import { sleep } from 'k6';
+        export default () => { http.get('/a'); sleep(0.5); sleep(30); };"""
+        load = read_script(script(tmp_path, text), 1)
+        spec = replace(PATIENT, rate=10, timeout=1.0, latency_limit=0.5)
+        result = take_reading(load, site.request(), spec, HERE, max_rate=20_000.0)
+        assert "a run of shop.js pauses for 30.5 s; the maximum is 2 s" in (result.limited or "")
 
     def test_a_teardown_sends_nothing(self, site: Site, tmp_path: Path) -> None:
         text = """import http from 'k6/http';
