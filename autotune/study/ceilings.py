@@ -171,6 +171,11 @@ def _measure_stack(
     host = meter.load_hosts[0]
     generator = _find_closed_generator(host, allow_unpaced=request.allow_unpaced)
     validator = meter.answer_check.validator if meter.answer_check else AnswerValidator(())
+    if meter.request.other_endpoints:
+        skipped_entries = ", ".join(map(str, meter.request.other_endpoints))
+        context.progress.note(
+            f"the closed loop loads only the entry {meter.request.endpoint}, not {skipped_entries}"
+        )
 
     def run(concurrency: int, seconds: float) -> ClosedLoopCeiling:
         clients = ClosedLoopClients(concurrency, seconds, meter.timeout, meter.max_rate)

@@ -54,7 +54,10 @@ class Host:
 
 
 def of_stack(
-    host: Host, *clients: int, fleet: FormulaFleet | None = None
+    host: Host,
+    *clients: int,
+    fleet: FormulaFleet | None = None,
+    other_endpoints: tuple[Endpoint, ...] = (),
 ) -> ceilings.StackCeilings:
     notes: list[str] = []
     context: Any = SimpleNamespace(
@@ -62,7 +65,10 @@ def of_stack(
         space=simulated.space(),
         progress=SimpleNamespace(note=notes.append),
     )
-    request: Any = SimpleNamespace(url="http://127.0.0.1/", method="GET", headers=(), body=None)
+    request: Any = SimpleNamespace(
+        url="http://127.0.0.1/", method="GET", headers=(), body=None,
+        endpoint=Endpoint("127.0.0.1", 80), other_endpoints=other_endpoints,
+    )  # fmt: skip
     begun: list[bool] = []
 
     def begin(*, is_deployed: bool) -> None:
@@ -73,7 +79,8 @@ def of_stack(
         max_rate=1000.0, answer_check=None,
     )  # fmt: skip
     measured = ceilings._measure_stack(context, meter, CeilingRequest(SETTINGS, None, clients))
-    assert len(notes) == len(clients)
+    unloaded = ["the closed loop loads only the entry 127.0.0.1:80, not 127.0.0.2:80"]
+    assert notes[: -len(clients)] == (unloaded if other_endpoints else [])
     assert begun == [False, True], "answers are checked anew once the configuration is deployed"
     return measured
 
@@ -98,6 +105,7 @@ def test_a_stack_is_warmed_up_once_and_loaded_by_each_number_of_clients(
     assert host.ran == ["loop 1 1", "loop 1 5", "loop 5 5"]
     assert measured.generator == "loop"
     assert [ceiling.rate for ceiling in measured.ceilings] == [100.0, 100.0]
+    of_stack(host, 1, other_endpoints=(Endpoint("127.0.0.2", 80),))
     with pytest.raises(LoadError) as caught:
         of_stack(Host(), 1)
     assert caught.value.hint == "install loops on load1"
