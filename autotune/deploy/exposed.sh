@@ -204,10 +204,12 @@ with_input() {
     fi
 }
 largest=16777216 # bytes of the largest configuration file that is read from an exposed path
+largest_acl=65536 # bytes of the longest ACL, with the header of the archive that contains it
+# Filter for the archive of a file: prints its ACL, one entry a line, up to the empty line behind it
+acl_lines='s/^[0-9]* SCHILY.acl.access=/ /; /^ user::/,/^$/{/./p; /^$/q;}'
 # Prints links, mode, owner, time and size of the input, then its digest, and its ACL if there is one.
 describing='stat -c "%h %a %u:%g %.9Y %s" - && head -c "$1" | sha256sum && case $(ls -ldL /dev/stdin) in
-    ??????????+*) tar --acls -chPf - /dev/stdin 2>/dev/null | head -c 1536 |
-        sed -n "s/^[0-9]* SCHILY.acl.access=/ /; /^ user::/,/^$/{/./p}" | paste -sd , - ;;
+    ??????????+*) tar --acls -chPf - /dev/stdin 2>/dev/null | head -c "$2" | sed -n "$3" | paste -sd , - ;;
     esac'
 
 # -- functions of on_host.sh for exposed paths -----------------------------------------------------
@@ -215,7 +217,7 @@ look_exposed() ( # path: as `look`, but first prints the staged path
     enter || { echo "refused $why"; exit 0; }
     file=./${1##*/}
     printf 'apart %s%s' "$apart" "$tab"
-    said=$(with_input "$file" sh -c "$describing" sh "$largest")
+    said=$(with_input "$file" sh -c "$describing" sh "$largest" "$largest_acl" "$acl_lines")
     case $? in
         0) set -f && show "$1" $said ;;
         40) echo absent ;;

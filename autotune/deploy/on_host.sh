@@ -133,8 +133,7 @@ sums_of() { sha256sum -- "$@" && ls -ld -- "$@"; } # a "+" shows that a file has
 access_list() {
     case $(ls -ld -- "$1") in
         ??????????+*)
-            tar --acls -cPf - -- "$1" 2>/dev/null | head -c 1536 |
-                sed -n 's/^[0-9]* SCHILY.acl.access=/ /; /^ user::/,/^$/{/./p}' | paste -sd , - ;;
+            tar --acls -cPf - -- "$1" 2>/dev/null | head -c "$largest_acl" | sed -n "$acl_lines" | paste -sd , - ;;
     esac
 }
 where() { # program…: prints the path of the first one that exists

@@ -16,7 +16,13 @@ from autotune.deploy.desired_state import plan_host
 from autotune.deploy.host import ManagedHost
 from autotune.deploy.host_state import FileState, HostState
 from autotune.errors import AutotuneError
-from tests.deploy.doubles import Here, restore_host
+from tests.deploy.doubles import (
+    LONG_ACCESS_LIST,
+    LONG_ACCESS_TEXT,
+    Here,
+    restore_host,
+    set_access_list,
+)
 
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 SECRET = b"a secret that only root can read\n"
@@ -124,6 +130,12 @@ def test_a_file_in_an_exposed_directory_is_deployed_and_restored(scene: Scene) -
     assert scene.conf.stat().st_mtime_ns == before.st_mtime_ns
     assert [path for path in scene.top.rglob("*") if path.is_file()] == [scene.conf]
     assert not list(scene.top.rglob("*autotune*"))
+
+
+def test_a_long_access_list_in_an_exposed_directory_is_recorded_completely(scene: Scene) -> None:
+    set_access_list(scene.conf, LONG_ACCESS_LIST)
+    scene.deploy()
+    assert scene.host.original_state.files[str(scene.conf)].acl == LONG_ACCESS_TEXT
 
 
 # What the account may do at any moment: `$c` is the file, `$d` its directory, `$o` a directory of root.

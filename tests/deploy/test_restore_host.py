@@ -9,7 +9,6 @@ import json
 import os
 import shutil
 import signal
-import struct
 import sys
 import threading
 import time
@@ -58,7 +57,18 @@ from autotune.services.base import Action, Endpoint, Placement, Role
 from autotune.services.registry import SHIPPED
 from autotune.transports.base import CommandResult, HostUnreachable
 from autotune.transports.parallel_hosts import HostResults
-from tests.deploy.doubles import Here, restore_host
+from tests.deploy.doubles import (
+    ACCOUNT,
+    GROUP,
+    LONG_ACCESS_LIST,
+    LONG_ACCESS_TEXT,
+    MASK,
+    OTHERS,
+    OWNER,
+    Here,
+    restore_host,
+    set_access_list,
+)
 
 UNIT = "server.service"
 SYSTEMCTL = """\
@@ -942,12 +952,8 @@ def test_a_host_is_changed_when_what_a_lost_connection_left_is_over(
 @pytest.fixture
 def access_list(tmp_path: Path) -> bytes:
     """Of `conf`: its group reads, account 33 reads and writes, so that the mask is `rw-`."""
-    entries = [(1, 6, -1), (2, 6, 33), (4, 4, -1), (0x10, 6, -1), (0x20, 0, -1)]
-    acl = struct.pack("<I", 2) + b"".join(
-        struct.pack("<HHI", tag, bits, account & 0xFFFFFFFF) for tag, bits, account in entries
-    )
-    os.setxattr(tmp_path / "conf", "system.posix_acl_access", acl)
-    return acl
+    entries = [(OWNER, 6, -1), (ACCOUNT, 6, 33), (GROUP, 4, -1), (MASK, 6, -1), (OTHERS, 0, -1)]
+    return set_access_list(tmp_path / "conf", entries)
 
 
 def test_an_access_list_and_attributes_are_kept_while_tuned_and_restored(
@@ -964,6 +970,16 @@ def test_an_access_list_and_attributes_are_kept_while_tuned_and_restored(
     assert (tmp_path / "conf").read_text() == "original\n"
     assert os.getxattr(tmp_path / "conf", "system.posix_acl_access") == access_list
     assert {*os.listxattr(tmp_path / "conf")} == attributes
+
+
+def test_a_long_access_list_is_recorded_completely(locked: Locked, tmp_path: Path) -> None:
+    """`setfacl` refuses an access list that ends early, so the host could not be restored."""
+    set_access_list(tmp_path / "conf", LONG_ACCESS_LIST)
+    host = locked("study")
+    deploy(host, tuned(tmp_path))
+    assert host.original_state.files[str(tmp_path / "conf")].acl == LONG_ACCESS_TEXT
+    restore_host(host)
+    assert not host.is_changed
 
 
 def test_an_access_list_that_is_lost_is_noticed(
