@@ -423,7 +423,7 @@ class ManagedHost:
             kept_backup = None  # a record that cannot be read is not deleted
         is_reverted = kept_backup is not None and self.backup.is_confirmed_by(kept_backup, None)
         paths = (BACKUP_FILE, *([APPLIED_BACKUP_FILE] if is_reverted else []))
-        self._run_locked([Command(("discard", *paths))])
+        self._run_locked([Command(("discard", *paths), required=True)])
         self._store.remove(self.name)
         self.backup = HostBackup(self.name, self._study)
 

@@ -206,7 +206,9 @@ unstage() { # path…: removes the files that are staged for them
         if is_exposed "$path"; then unstage_exposed "$path"; else rm -f -- "${path%/*}/.${path##*/}.autotune-new"; fi
     done
 }
-discard() { rm -f -- "$@"; }
+discard() { # file…: removes files of one directory, and syncs it, so that they do not return after a power cut
+    rm -f -- "$@" && sync -- "${1%/*}"
+}
 # directory…: removes staged directories, and autotune's own directory if nothing else is in it
 discard_staged() { rm -rf -- "$@" && rmdir -- "$home" 2>/dev/null; :; }
 digest() { # path: prints the digest of a file, or the target of a link

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -149,3 +149,30 @@ def test_a_host_is_restored_after_a_power_cut_at_any_step(tmp_path: Path) -> Non
                 now = {name: (place / name).read_bytes() for name in FILES}
                 assert now == FILES, (during, cut.step)
                 assert not (place / NEW).exists(), (during, cut.step)
+
+
+@pytest.mark.parametrize(
+    ("finish", "record"),
+    [(restore_host, set[str]()), (ManagedHost.commit, {"kept.json"})],
+    ids=["restored", "kept"],
+)
+def test_no_power_cut_brings_back_the_record_of_a_host_that_is_done(
+    tmp_path: Path, finish: Callable[[ManagedHost], object], record: set[str]
+) -> None:
+    """The next study would otherwise revert what was kept, or what was changed since the restore."""
+    place, controller = tmp_path / "host", tmp_path / "controller"
+    (place / "etc").mkdir(parents=True)
+    controller.mkdir()
+    for name, content in FILES.items():
+        (place / name).write_bytes(content)
+    disk, host = Disk(place), managed(place, controller)
+    with shown(disk, controller / "done"):
+        host.lock.lock()
+        deploy(host, place, b"tuned\n")
+        finish(host)
+    images = [*disk.cuts[-1].images(random.Random(soak.SEED), 20)]
+    disk.close()
+    host.lock.unlock()
+    for image in images:
+        records = {path.partition("/")[2] for path in image if path.endswith(".json")}
+        assert records == record
