@@ -25,7 +25,7 @@ from autotune.deploy.host_commands import (
     APPLIED_BACKUP_FILE,
     BACKUP_FILE,
     Command,
-    CommandFailed,
+    build_command_error,
     build_mount_command,
     run_commands,
     run_required,
@@ -307,8 +307,7 @@ class ManagedHost:
         """Apply the plan and return the boot time of each restarted unit in seconds.
 
         Before the change, digests of new files are recorded, and files that other programs or people
-        have changed are copied. The copies are reported. Raises CommandFailed with the output of the
-        unit or command that failed.
+        have changed are copied. The copies are reported. Raises the errors of `RuntimeHost.apply`.
         """
         digests = {path: desired.files[path].digest for path in plan.files_to_write}
         written_values = {**digests, **plan.sysctls, **dict.fromkeys(plan.boot_changes, ANY_DIGEST)}
@@ -627,9 +626,7 @@ class ManagedHost:
             if command.argv[0] == "reload" and command_result.ok:
                 self._note_draining(command_result.stdout)
             if command.required and not command_result.ok:
-                raise CommandFailed(
-                    f"{self.name}: {command_result.error_text or ' '.join(command.argv[:2])}"
-                )
+                raise build_command_error(self.name, command, command_result)
         return command_results[1:]
 
 

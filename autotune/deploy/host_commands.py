@@ -57,6 +57,8 @@ SUDOERS_RULE = 'ALL=(root) NOPASSWD: /usr/bin/sh ""'
 _EXCLUSIVE_WAIT_SECONDS = 100.0  # limit for the wait of `alone`
 # Wait notices show the unit for these functions, and a description for all other functions.
 _ACTION_COMMANDS = frozenset({"stop", "restart", "reload", "enable", "disable", "reread"})
+# Commands that fail if a configuration is wrong. If any other command fails, the host is the cause.
+_CONFIGURED_COMMANDS = frozenset({"stop", "restart", "reload", "up", "ready", "sysctl"})
 _COMMAND_DESCRIPTIONS = {
     "look": "reading the state of files and units",
     "stage": "writing and checking new files",
@@ -76,8 +78,12 @@ class Command:
     required: bool = False
 
 
-class CommandFailed(ApplyFailed):
+class CommandFailed(AutotuneError):
     """A required command failed. The message contains the host's name and the command's output."""
+
+
+class ActionFailed(CommandFailed, ApplyFailed):
+    """A command in ``_CONFIGURED_COMMANDS`` failed."""
 
 
 def run_commands(
@@ -147,10 +153,15 @@ def run_required(
     )
     for command, command_result in zip(batch, command_results, strict=False):
         if command.required and not command_result.ok:
-            raise CommandFailed(
-                f"{transport.name}: {command_result.error_text or ' '.join(command.argv[:2])}"
-            )
+            raise build_command_error(transport.name, command, command_result)
     return command_results
+
+
+def build_command_error(host: str, command: Command, result: CommandResult) -> CommandFailed:
+    """Return the error for a required command that failed on a host."""
+    message = f"{host}: {result.error_text or ' '.join(command.argv[:2])}"
+    is_configured = command.argv[0] in _CONFIGURED_COMMANDS
+    return ActionFailed(message) if is_configured else CommandFailed(message)
 
 
 def build_mount_command(sources: Mapping[str, str], argv: Sequence[str]) -> tuple[str, ...]:

@@ -38,8 +38,8 @@ class InvalidConfiguration(AutotuneError):
 
 
 class ApplyFailed(AutotuneError):
-    """A file, unit or kernel value could not be changed. The message contains the output from the
-    host.
+    """A unit or kernel value could not be changed, so the configuration may be at fault. The message
+    contains the output from the host.
     """
 
 
@@ -167,12 +167,13 @@ class RuntimeHost(Protocol):
     def apply(self, desired: HostState, plan: HostPlan) -> Mapping[str, float]:
         """Apply the plan and return the boot time of each restarted unit in seconds.
 
-        Raises ApplyFailed.
+        Raises ApplyFailed with the output of the unit or kernel value that could not be changed, and
+        AutotuneError if a file could not be written.
         """
         ...
 
     def persist_state(self, desired: HostState) -> None:
-        """Make the deployment survive a reboot. Raises ApplyFailed.
+        """Make the deployment survive a reboot. Raises the errors of ``apply``.
 
         Kernel values are written to a separate file. Units that autotune started are enabled, and units
         that autotune stopped are disabled.

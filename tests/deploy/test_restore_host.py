@@ -49,7 +49,7 @@ from autotune.deploy.managed_hosts import (
     restore_orphaned,
 )
 from autotune.deploy.rollback import roll_back_hosts
-from autotune.deploy.runtime import ConfigurationCheck
+from autotune.deploy.runtime import ApplyFailed, ConfigurationCheck
 from autotune.deploy.stack import ServiceInstance
 from autotune.errors import AutotuneError, LockedError
 from autotune.runtimes.systemd import SERVICE_MANAGER
@@ -315,6 +315,28 @@ def test_a_unit_that_does_not_start_keeps_no_other_from_being_restored(
     assert (tmp_path / "restarted").read_text() == f"{UNIT}\n"
     assert (tmp_path / "conf").read_text() == "original\n"
     assert host.read_backup_copy(BACKUP_FILE) is not None
+
+
+def test_a_configuration_is_not_at_fault_if_a_file_cannot_be_replaced(
+    locked: Locked, tmp_path: Path
+) -> None:
+    """As with an immutable file (`chattr +i`), or a disk that filled up after the validation."""
+    host = locked("study")
+    mv = tmp_path / "bin" / "mv"
+    mv.write_text(
+        "#!/bin/sh\ncase $* in *autotune-new*) echo Operation not permitted; exit 1 ;; esac\n"
+        f'exec {shutil.which("mv")} "$@"\n'
+    )
+    mv.chmod(0o755)
+    with pytest.raises(CommandFailed, match="here: Operation not permitted") as refused:
+        deploy(host, tuned(tmp_path))
+    assert not isinstance(refused.value, ApplyFailed)
+    mv.unlink()
+    (tmp_path / "units" / UNIT).write_text("broken\n")
+    with pytest.raises(ApplyFailed, match="does not start"):
+        deploy(host, tuned(tmp_path))
+    (tmp_path / "units" / UNIT).write_text("active\n")
+    restore_host(host)
 
 
 def test_a_unit_that_is_stopped_again_counts_as_restored(locked: Locked, tmp_path: Path) -> None:
