@@ -381,13 +381,17 @@ class BackupStore:
     def read(self, host: str) -> HostBackup | None:
         """Return the backup copy for a host, or ``None`` if no copy exists.
 
-        Raises AutotuneError if the copy is damaged, or if this account did not write it.
+        Raises AutotuneError if the copy cannot be read or is damaged, or if this account did not write it.
         """
         path, name = self.path_for(host), f"{BACKUP_DIRECTORY}/{host}.json"
         try:
             content = foreign_files.read_bytes(self.study, name, foreign_files.MAX_RECORD_BYTES)
         except FileNotFoundError:
             return None
+        except OSError as error:
+            raise AutotuneError(
+                f"{path} cannot be read: {error.strerror}", hint=RESTORE_HINT
+            ) from error
         _check_seal(content, host, path)
         backup = decode_backup(content, str(path))
         if backup.host != host:

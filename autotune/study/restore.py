@@ -36,11 +36,15 @@ class RestoreReport:
 
     @contextmanager
     def collect_error(self) -> Iterator[None]:
-        """Collect an AutotuneError, so that the steps after this block still run."""
+        """Collect an AutotuneError or a system error, so that the steps after this block still run."""
         try:
             yield
         except AutotuneError as error:
             self.errors.append(error)
+        except OSError as error:
+            self.errors.append(
+                AutotuneError(f"{error.filename or 'a file'}: {error.strerror or error}")
+            )
 
     def add_lines(self, lines: Iterable[str], prefix: str = "") -> None:
         """Add lines that were not reported before.

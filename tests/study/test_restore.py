@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -177,6 +178,32 @@ def test_a_damaged_copy_of_one_host_stops_no_other(killed: Killed) -> None:
     assert code != 0
     assert "web1.json is damaged, or was not written by this account" in output
     assert killed.restored == set(HOSTS) - {"web1"}
+
+
+def test_a_copy_of_one_host_that_cannot_be_read_stops_no_other(killed: Killed) -> None:
+    """As on a disk with bad blocks."""
+    copy = BackupStore(killed.study).path_for("web1")
+    copy.unlink()
+    copy.mkdir()
+    code, output = killed.autotune_restore("lab")
+    assert code != 0
+    assert f"{copy} cannot be read: Is a directory" in output
+    assert killed.restored == set(HOSTS) - {"web1"}
+
+
+def test_a_study_on_a_bad_disk_does_not_keep_hosts_from_their_own_copies(
+    killed: Killed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: Path) -> list[object]:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), str(killed.study))
+
+    monkeypatch.setattr(restore, "_list_changed_beds", fail)
+    lines = ["web1: restored 1 file"]
+    monkeypatch.setattr(restore, "_restore_bed", lambda *_, **__: lines)
+    code, output = killed.autotune_restore(str(killed.target))
+    assert code != 0
+    assert f"{killed.study}: Input/output error" in output
+    assert lines[0] in output
 
 
 def test_every_failure_is_named(killed: Killed) -> None:
