@@ -1,6 +1,7 @@
 # Functions that autotune calls on a host. Their arguments are words, and are never parsed as shell code.
 # They need only a POSIX shell, coreutils, util-linux and iproute2 on the host.
 PATH=${PATH:-/usr/bin:/bin}:/usr/local/sbin:/usr/sbin:/sbin
+unset OMP_NUM_THREADS OMP_THREAD_LIMIT # `nproc` would print them instead of the number of processors
 home=/var/lib/autotune
 mutex= # path of the mutex, once `alone` holds it
 

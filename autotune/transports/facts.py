@@ -23,6 +23,7 @@ DEFAULT_MAX_DESCRIPTORS = 1_048_576  # Linux's default for fs.nr_open
 _FACTS_SCRIPT = r"""
 exec 2>/dev/null
 of=$1
+unset OMP_NUM_THREADS OMP_THREAD_LIMIT # nproc would print them instead of the number of CPUs
 echo "cpus $(nproc)"
 echo "files $(ulimit -Hn)"
 echo "somaxconn $(cat /proc/sys/net/core/somaxconn)"

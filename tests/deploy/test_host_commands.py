@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -98,3 +99,11 @@ def test_without_sudo_the_way_out_is_told() -> None:
     with pytest.raises(AutotuneError, match="become root") as raised:
         run_commands(Guest(Path("/nowhere")), [Command(("true",))])
     assert "NOPASSWD" in (raised.value.hint or "")
+
+
+def test_threads_in_the_environment_of_an_account_are_no_processors(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "997")
+    (printed,) = run_commands(HERE, [Command(("nproc",))])
+    assert int(printed.stdout) == len(os.sched_getaffinity(0))

@@ -101,6 +101,16 @@ def test_this_machine_says() -> None:
     assert read_host_facts(LocalTransport(), units=True).nofile >= found.nofile
 
 
+@pytest.mark.parametrize("threads", ["1", "997"])
+def test_threads_in_the_environment_of_an_account_are_no_cpus(
+    monkeypatch: pytest.MonkeyPatch, threads: str
+) -> None:
+    """Profiles of accounts that compute limit the threads of their programs."""
+    cpus = read_host_facts(LocalTransport()).cpus
+    monkeypatch.setenv("OMP_NUM_THREADS", threads)
+    assert read_host_facts(LocalTransport()).cpus == cpus
+
+
 def target(hosts: dict[str, dict[str, object]]) -> Target:
     tier = {"hosts": list(hosts), "service": "nginx"}
     return Target.model_validate(
