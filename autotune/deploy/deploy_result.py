@@ -68,10 +68,11 @@ class Fleet(Protocol):
         ...
 
     def verify(self) -> None:
-        """Check that all units have kept running since the deployment.
+        """Check that all units have kept running since the deployment, and that its files and kernel
+        values have not changed.
 
-        Raises DeployFailed if a unit stopped or restarted. Raises AutotuneError if another tuner
-        locked a host, or if a host was rebooted.
+        Raises DeployFailed if a unit stopped or restarted. Raises AutotuneError if another process
+        changed or locked a host, or if a host was rebooted.
         """
         return
 

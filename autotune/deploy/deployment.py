@@ -45,6 +45,7 @@ from autotune.deploy.read_back import (
     StackNotReady,
     confirm_state,
     find_unit_processes,
+    list_foreign_changes,
 )
 from autotune.deploy.readiness import ANY_RIGHT_ANSWER, Answer, RightAnswer
 from autotune.deploy.rollback import extend_start_seconds, restart_units, roll_back_hosts
@@ -600,7 +601,7 @@ class Deployment(Fleet):
             self._is_late = False
 
     def verify(self) -> None:
-        """Check that all units have kept running since the deployment. Raises the errors of
+        """Check that nothing has changed on the hosts since the deployment. Raises the errors of
         `Fleet.verify`.
         """
         self.check_load_hosts()
@@ -611,9 +612,14 @@ class Deployment(Fleet):
             host.assert_locked()
             return host.observe(good_deployment.desired.hosts[host.name])
 
-        current_processes = find_unit_processes(
-            self.hosts.run_on_hosts(self.stack.hosts, observe_locked).unwrap()
-        )
+        observed_hosts = self.hosts.run_on_hosts(self.stack.hosts, observe_locked).unwrap()
+        if changed_hosts := list_foreign_changes(good_deployment, observed_hosts):
+            raise AutotuneError(
+                f"another process changed hosts during the trial: {'; '.join(changed_hosts)}",
+                hint="stop that process, such as configuration management; then `autotune resume "
+                f"{self._study}` repeats the trial",
+            )
+        current_processes = find_unit_processes(observed_hosts)
         restarted_units = [
             f"{host}: {unit}"
             for host, processes_by_unit in current_processes.items()

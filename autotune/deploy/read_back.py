@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from autotune.deploy.deploy_result import DeployResult, HostRecord, SettingMismatch
 from autotune.deploy.desired_state import DesiredState, find_instance_actions
@@ -22,11 +22,14 @@ class StackNotReady(AutotuneError):
 
 @dataclass(frozen=True)
 class ConfirmedState:
-    """The last good deployment, with the processes of its units when the deployment was confirmed."""
+    """The last good deployment, with the processes of its units and the kernel values, both by host, when
+    the deployment was confirmed.
+    """
 
     desired: DesiredState
     deployed: DeployResult
     unit_processes: UnitProcesses
+    sysctls: Mapping[str, Mapping[str, str | None]] = field(default_factory=dict)
 
 
 def confirm_state(
@@ -72,7 +75,8 @@ def confirm_state(
         ),
         records,
     )
-    return ConfirmedState(desired, deploy_result, find_unit_processes(observed))
+    sysctls = {host_name: host.sysctls for host_name, host in observed.items()}
+    return ConfirmedState(desired, deploy_result, find_unit_processes(observed), sysctls)
 
 
 def find_unit_processes(observed: Mapping[str, ObservedHost]) -> UnitProcesses:
@@ -140,15 +144,38 @@ def check_units_run(
 
 def check_files_unchanged(host: str, desired: DesiredState, observed: ObservedHost) -> None:
     """Raise StackNotReady if another process changed a file during the deployment."""
-    changed_paths = [
+    if changed_paths := _list_changed_files(host, desired, observed):
+        raise StackNotReady(
+            f"{host}: another process changed {', '.join(changed_paths)} during the deployment"
+        )
+
+
+def _list_changed_files(host: str, desired: DesiredState, observed: ObservedHost) -> list[str]:
+    return [
         path
         for path, file in desired.hosts[host].files.items()
         if not observed.files[path].matches(file)
     ]
-    if changed_paths:
-        raise StackNotReady(
-            f"{host}: another process changed {', '.join(changed_paths)} during the deployment"
-        )
+
+
+def list_foreign_changes(
+    confirmed: ConfirmedState, observed: Mapping[str, ObservedHost]
+) -> list[str]:
+    """Return the files and kernel values of each host that other processes have changed since the
+    deployment was confirmed.
+    """
+    names_by_host = {
+        host: [
+            *_list_changed_files(host, confirmed.desired, observed_host),
+            *(
+                name
+                for name, value in confirmed.sysctls.get(host, {}).items()
+                if observed_host.sysctls.get(name) != value
+            ),
+        ]
+        for host, observed_host in observed.items()
+    }
+    return [f"{host}: {', '.join(names)}" for host, names in names_by_host.items() if names]
 
 
 def find_mismatches(

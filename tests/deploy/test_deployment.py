@@ -13,6 +13,7 @@ from autotune.deploy.deployment import Deployment, EntryProbe
 from autotune.deploy.host_commands import CommandFailed
 from autotune.deploy.host_state import FileState, HostPlan, HostState
 from autotune.deploy.managed_hosts import ManagedHosts
+from autotune.deploy.read_back import ConfirmedState
 from autotune.deploy.readiness import RightAnswer
 from autotune.deploy.runtime import ConfigurationCheck
 from autotune.deploy.unit_start import UnitStart
@@ -110,3 +111,41 @@ def test_caches_are_filled_with_the_pairs_of_a_store(
     deployment = build_deployment(hosts, body=body)
     assert deployment._load_data(desired, {"here": HostPlan()}) is is_filled
     assert (tmp_path / "file_store" / "mark").exists() == (FileStore in services)
+
+
+@pytest.mark.parametrize(
+    ("content", "ostype", "change"),
+    [
+        (b"tuned\n", "Linux", ""),
+        (b"by configuration management\n", "Linux", "here: {conf}"),
+        (b"tuned\n", "another", "here: kernel.ostype"),
+    ],
+    ids=["nothing", "file", "kernel value"],
+)
+def test_a_host_that_others_change_during_a_trial_stops_the_study(
+    tmp_path: Path, content: bytes, ostype: str, change: str
+) -> None:
+    conf = tmp_path / "conf"
+    conf.write_bytes(content)
+    transport = Here(tmp_path)
+    transport.name = "here"
+    hosts = ManagedHosts([transport], tmp_path / "study", print)
+    fleet = build_deployment(hosts)
+    fleet.stack = SimpleNamespace(hosts=("here",))  # type: ignore[assignment]
+    state = HostState({str(conf): FileState(b"tuned\n")}, {}, {"kernel.ostype": "Linux"})
+    desired: Any = SimpleNamespace(hosts={"here": state}, settings={})
+    deployed: Any = None
+    fleet._confirmed_state = ConfirmedState(
+        desired, deployed, {"here": {}}, {"here": {"kernel.ostype": ostype}}
+    )
+    hosts.lock()
+    try:
+        if change:
+            with pytest.raises(AutotuneError, match=change.format(conf=conf)) as changed:
+                fleet.verify()
+            assert not isinstance(changed.value, DeployFailed)
+            assert "`autotune resume study` repeats the trial" in (changed.value.hint or "")
+        else:
+            fleet.verify()
+    finally:
+        hosts.unlock(restored=True)
