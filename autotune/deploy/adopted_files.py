@@ -1,16 +1,18 @@
 """Read and write the record of the hosts' own files, which is in a study's journal or next to a target's
-templates.
+templates. Find the files that were changed since the record was made.
 """
 
 from __future__ import annotations
 
 import json
 from base64 import b64decode, b64encode
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from autotune import config_text, foreign_files
+from autotune.deploy.desired_state import DesiredState
+from autotune.deploy.host_state import FileState, HostState
 from autotune.errors import AutotuneError
 from autotune.services.base import AdoptedConfig, ConfigFile
 from autotune.strict_parsing import parse_file_mode, parse_json
@@ -67,6 +69,7 @@ def build_record(adopted_configs: Mapping[str, AdoptedConfig]) -> dict[str, Any]
                     "mode": f"{file.mode:04o}",
                     **_encode_text(file.text),
                     **({"optional": True} if file.optional else {}),
+                    **({"sha256": file.digest} if file.digest else {}),
                 }
                 for file in own_files.files
             },
@@ -109,8 +112,38 @@ def _parse_adopted(record: Mapping[str, Any]) -> AdoptedConfig:
             parse_file_mode(file_record["mode"]),
             _decode_text(file_record),
             bool(file_record.get("optional")),
+            str(file_record.get("sha256", "")),
         )
         for path, file_record in record["files"].items()
     )
     text_fields = {field_name: str(record.get(field_name, "")) for field_name in _TEXT_FIELDS}
     return AdoptedConfig(config_files, str(record["listen"]), **text_fields)
+
+
+def map_template_digests(
+    desired: DesiredState, is_selected: Callable[[str, str], bool]
+) -> dict[str, dict[str, str]]:
+    """Return the digests of the files from which templates were made, by host and path.
+
+    ``is_selected(host, path)`` is true for the files that are returned.
+    """
+    digests_by_host: dict[str, dict[str, str]] = {}
+    for instance in desired.instances:
+        host, adopted = instance.placement.host, instance.placement.adopted
+        for file in adopted.files if adopted else ():
+            path = desired.layout.path_for(instance, file.path)
+            if file.digest and is_selected(host, path):
+                digests_by_host.setdefault(host, {})[path] = file.digest
+    return digests_by_host
+
+
+def list_changed_files(
+    digests_by_host: Mapping[str, Mapping[str, str]], current_states: Mapping[str, HostState]
+) -> list[str]:
+    """Return ``host: path`` for each file whose current content does not have the expected digest."""
+    return [
+        f"{host}: {path}"
+        for host, digests in digests_by_host.items()
+        for path, digest in digests.items()
+        if current_states[host].files.get(path, FileState()).digest != digest
+    ]

@@ -9,9 +9,11 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from autotune.deploy import dataset, readiness
+from autotune.deploy.adopted_files import list_changed_files, map_template_digests
 from autotune.deploy.backends import ServersDown, ServerWatch, describe_down_servers
 from autotune.deploy.boot_times import BootTimes
 from autotune.deploy.changes import (
+    CurrentHost,
     HostChanges,
     compute_host_changes,
     find_current_settings,
@@ -352,9 +354,7 @@ class Deployment(Fleet):
         """Return the changes that ``settings`` would make to each host now. No lock is needed."""
         base, masked = self._rendered_baseline, self.build_desired_state(settings)
         states_by_host = {name: (base.hosts[name], masked.hosts[name]) for name in self.stack.hosts}
-        current_hosts = self.hosts.run_on_hosts(
-            states_by_host, lambda host: read_current_host(host, states_by_host[host.name])
-        ).unwrap()
+        current_hosts = self._read_current_hosts(states_by_host)
         original_states = self._add_isolated_files(
             masked, {name: host.state for name, host in current_hosts.items()}
         )
@@ -364,7 +364,42 @@ class Deployment(Fleet):
             for name in self.stack.hosts
         }
 
+    def _read_current_hosts(
+        self, states_by_host: Mapping[str, tuple[HostState, ...]]
+    ) -> dict[str, CurrentHost]:
+        return self.hosts.run_on_hosts(
+            states_by_host, lambda host: read_current_host(host, states_by_host[host.name])
+        ).unwrap()
+
+    def _refuse_changed_files(self, desired_state: DesiredState) -> None:
+        """Raise AutotuneError if a file without a backup was changed after autotune made its template. A
+        deployment would undo that change.
+        """
+        digests_by_host = map_template_digests(
+            desired_state, lambda host, path: path not in self.hosts[host].original_state.files
+        )
+        if not digests_by_host:
+            return
+        current_hosts = self._read_current_hosts(
+            {
+                host: (HostState({path: FileState() for path in digests}),)
+                for host, digests in digests_by_host.items()
+            }
+        )
+        current_states = self._add_isolated_files(
+            desired_state, {name: host.state for name, host in current_hosts.items()}
+        )
+        if changed_files := list_changed_files(digests_by_host, current_states):
+            raise AutotuneError(
+                f"{', '.join(changed_files)}: changed after autotune had read the file, so a deployment "
+                "would undo the change",
+                hint="`autotune run` and `autotune apply` read the files again; to resume a study, undo "
+                "the change",
+            )
+
     def _back_up_hosts(self, desired_state: DesiredState) -> None:
+        self._refuse_changed_files(desired_state)
+
         def back_up_host(host: RuntimeHost) -> None:
             host_state = desired_state.hosts[host.name]
             host.back_up(

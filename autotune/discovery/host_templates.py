@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
@@ -159,7 +160,7 @@ def build_host_templates(
     )
     return HostTemplates(
         {
-            instance_name: _embed_templates(file, config, adopted_tier)
+            instance_name: _embed_templates(file, instance_name, config, adopted_tier)
             for adopted_tier in adopted_tiers
             for instance_name, config in adopted_tier.adopted_configs.items()
         },
@@ -328,10 +329,17 @@ def _collect_values(file: TargetFile, tiers: list[AdoptedTier]) -> AdoptedValues
     return AdoptedValues({**choices, **baseline_values}, skipped_reasons)
 
 
-def _embed_templates(file: TargetFile, config: AdoptedConfig, tier: AdoptedTier) -> AdoptedConfig:
+def _embed_templates(
+    file: TargetFile, instance_name: str, config: AdoptedConfig, tier: AdoptedTier
+) -> AdoptedConfig:
     is_choice = len(file.target.tiers[tier.discovered_tier.name].service) > 1
+    host_files = _map_host_files(tier).get(instance_name, {})
     template_files = tuple(
-        replace(config_file, text=tier.templates[config_file.template])
+        replace(
+            config_file,
+            text=tier.templates[config_file.template],
+            digest=_compute_digest(host_files.get(config_file.path)),
+        )
         for config_file in config.files
     )
     return replace(
@@ -339,6 +347,20 @@ def _embed_templates(file: TargetFile, config: AdoptedConfig, tier: AdoptedTier)
         files=template_files,
         deployment=tier.discovered_tier.deployment if is_choice else "",
     )
+
+
+def _map_host_files(tier: AdoptedTier) -> dict[str, Mapping[str, bytes]]:
+    """Return the files of each instance's host, by instance name."""
+    return {
+        f"{tier.discovered_tier.name}.{instance.host.name}.{service}": instance.host.tree.files
+        for instance in tier.discovered_tier.instances
+        for service in instance.services
+    }
+
+
+def _compute_digest(content: bytes | None) -> str:
+    """Return the digest of a file that the host already has, or an empty text."""
+    return "" if content is None else hashlib.sha256(content).hexdigest()
 
 
 def _list_unread_files(tier: AdoptedTier) -> Iterator[tuple[str, str, str]]:

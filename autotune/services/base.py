@@ -188,7 +188,8 @@ class ConfigFile:
 
     ``path`` is relative to the working directory for private processes, and absolute for the
     distribution's units. ``text`` is an inline template. An ``optional`` file is not created if its
-    rendered content is empty.
+    rendered content is empty. ``digest`` is the SHA-256 digest of the host's file from which the
+    template was made; it is empty for all other files.
     """
 
     path: str
@@ -196,6 +197,7 @@ class ConfigFile:
     mode: int = 0o644
     text: str | None = None
     optional: bool = False
+    digest: str = ""
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,10 +16,10 @@ from autotune.deploy.host_state import FileState, HostPlan, HostState
 from autotune.deploy.managed_hosts import ManagedHosts
 from autotune.deploy.read_back import ConfirmedState
 from autotune.deploy.readiness import RightAnswer
-from autotune.deploy.runtime import ConfigurationCheck
+from autotune.deploy.runtime import ConfigurationCheck, RuntimeLayout
 from autotune.deploy.unit_start import UnitStart
 from autotune.errors import AutotuneError
-from autotune.services.base import Placement, Service
+from autotune.services.base import AdoptedConfig, ConfigFile, Placement, Service
 from autotune.target.model import Data
 from autotune.transports.local import LocalTransport
 from tests.deploy.doubles import Here
@@ -149,3 +150,42 @@ def test_a_host_that_others_change_during_a_trial_stops_the_study(
             fleet.verify()
     finally:
         hosts.unlock(restored=True)
+
+
+@pytest.mark.parametrize("content", [b"read\n", b"edited by hand\n", None])
+def test_a_file_that_was_changed_after_its_template_was_made_is_not_overwritten(
+    tmp_path: Path, content: bytes | None
+) -> None:
+    """As between two sessions of a study, or while `run` waits for its confirmation."""
+    conf = tmp_path / "conf"
+    conf.write_bytes(b"read\n")
+    digest = hashlib.sha256(conf.read_bytes()).hexdigest()
+    own = AdoptedConfig((ConfigFile(str(conf), "conf.j2", digest=digest),))
+    instance = SimpleNamespace(placement=SimpleNamespace(host="here", adopted=own))
+    desired: Any = SimpleNamespace(
+        instances=[instance],
+        layout=RuntimeLayout(),
+        hosts={"here": HostState({str(conf): FileState(b"tuned\n")})},
+        created_files=lambda _: (),
+        build_checks=lambda *_: [],
+    )
+    transport = Here(tmp_path)
+    transport.name = "here"
+    hosts = ManagedHosts([transport], tmp_path / "study", print)
+    fleet = build_deployment(hosts)
+    fleet.stack = SimpleNamespace(hosts=("here",))  # type: ignore[assignment]
+    fleet.runtime = SimpleNamespace(layout=RuntimeLayout())  # type: ignore[assignment]
+    hosts.lock()
+    if content is None:
+        conf.unlink()
+    else:
+        conf.write_bytes(content)
+    if content == b"read\n":
+        fleet._back_up_hosts(desired)
+        conf.write_bytes(b"tuned\n")
+        fleet._back_up_hosts(desired)  # autotune itself has changed it
+    else:
+        with pytest.raises(AutotuneError, match=f"here: {conf}: changed after autotune had read"):
+            fleet._back_up_hosts(desired)
+        assert not hosts["here"].is_changed
+    hosts.unlock(restored=True)

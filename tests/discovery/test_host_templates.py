@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from dataclasses import replace
@@ -74,6 +75,8 @@ def test_the_baseline_is_what_runs(tmp_path: Path) -> None:
     assert {file.path for file in files.adopted_configs["web.web2.nginx"].files} == {
         "/etc/nginx/nginx.conf", "/etc/nginx/sites-available/default"}  # fmt: skip
     assert all(file.text for own in files.adopted_configs.values() for file in own.files)
+    (conf, _) = files.adopted_configs["web.web2.nginx"].files
+    assert conf.digest == hashlib.sha256(web().tree.files[conf.path]).hexdigest()
     assert files.adopted_configs["lb.lb1.limits"].files == ()
     assert (
         "lb.lb1.haproxy" not in files.adopted_configs
