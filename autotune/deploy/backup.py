@@ -166,6 +166,18 @@ class HostBackup:
             checks=tuple(dict.fromkeys((*self.checks, *later.checks))),
         )
 
+    def list_foreign_versions(self, later: HostBackup) -> dict[str, bytes]:
+        """Return the files, by path, that others changed between this backup's deployment and
+        ``later``. A restore of both backups would lose these changes.
+        """
+        return {
+            path: file.content
+            for path, file in later.state.files.items()
+            if file.content is not None
+            and path in self.state.files
+            and not {file.digest, ANY_DIGEST} & {*self.replaceable_digests(path)}
+        }
+
     def with_observed_state(
         self, observed: ObservedHost, contents: Mapping[str, bytes]
     ) -> HostBackup:
@@ -381,7 +393,8 @@ class BackupStore:
     def read(self, host: str) -> HostBackup | None:
         """Return the backup copy for a host, or ``None`` if no copy exists.
 
-        Raises AutotuneError if the copy cannot be read or is damaged, or if this account did not write it.
+        Raises AutotuneError if the copy is damaged or cannot be read, or if this account did not write
+        it.
         """
         path, name = self.path_for(host), f"{BACKUP_DIRECTORY}/{host}.json"
         try:

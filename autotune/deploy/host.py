@@ -481,14 +481,29 @@ class ManagedHost:
         if not self.is_changed:
             return
         applied_backup = self.read_backup_copy(APPLIED_BACKUP_FILE)
+        copy_commands = _build_copy_commands(applied_backup, self.backup)
         # After several kept deployments, a restore reverts all of them.
         backup = encode_backup(
             applied_backup.merge_later(self.backup) if applied_backup else self.backup
         )
         keep_command = ("keep", APPLIED_BACKUP_FILE, base64.b64encode(backup).decode())
         self._run_locked(
-            [Command(keep_command, required=True), Command(("discard", BACKUP_FILE), required=True)]
+            [
+                *copy_commands,
+                Command(keep_command, required=True),
+                Command(("discard", BACKUP_FILE), required=True),
+            ]
         )
+
+    def keep_foreign_versions(self) -> None:
+        """Copy the files that others changed between a kept deployment and a later study. A restore of
+        both would otherwise lose these changes.
+        """
+        kept_backup = self.read_backup_copy(APPLIED_BACKUP_FILE)
+        later_backup = self.read_backup_copy(BACKUP_FILE)
+        commands = _build_copy_commands(kept_backup, later_backup)
+        if commands:
+            self._run_locked(commands)
 
     def read_backup_copy(self, path: str) -> HostBackup | None:
         """Return the host's own copy of a backup, or ``None`` if it does not exist."""
@@ -618,7 +633,7 @@ class ManagedHost:
             )
         for command, command_result in zip(commands, command_results[1:], strict=False):
             if (
-                command.argv[0] in ("swap", "remove")
+                command.argv[0] in ("swap", "remove", "keep_copy")
                 and command_result.ok
                 and (saved_copy := command_result.stdout.strip())
             ):
@@ -646,6 +661,15 @@ def compute_action_timeout(
         )
         + sum(2 * unit_start.seconds for unit_start in unit_starts)
     )
+
+
+def _build_copy_commands(earlier: HostBackup | None, later: HostBackup | None) -> list[Command]:
+    """Return the commands that copy files which others changed between two backups."""
+    foreign_versions = earlier.list_foreign_versions(later) if earlier and later else {}
+    return [
+        Command(("keep_copy", path, base64.b64encode(content).decode()), required=True)
+        for path, content in foreign_versions.items()
+    ]
 
 
 def _parse_boot_seconds(command_results: Sequence[CommandResult]) -> dict[str, float]:

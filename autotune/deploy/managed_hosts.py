@@ -302,8 +302,7 @@ def restore_hosts(
         if host.is_changed or host.lock.is_orphaned():
             if stale_reason := host.lock.lock():
                 host.note(f"{host.name}: took over the lock of {stale_reason}")
-            if own_backup is None:
-                _exclude_later_changes(host)
+            (ManagedHost.keep_foreign_versions if own_backup else _exclude_later_changes)(host)
 
     try:
         preparation_results = run_on_all(transports.values(), prepare)

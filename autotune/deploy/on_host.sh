@@ -219,6 +219,21 @@ digest() { # path: prints the digest of a file, or the target of a link
         sum=$(sha256sum <"$1") && echo "${sum%% *}"
     fi
 }
+# path: sets `aside` to the path of a new copy, and creates its directory. Each copy gets a new name, because an
+# earlier copy may be a link, and is kept as well.
+name_copy() {
+    when=$home/overwritten/$(date -u +%Y%m%dT%H%M%SZ) again=
+    aside=$when$1
+    while [ -e "$aside" ] || [ -L "$aside" ]; do
+        again=$((again + 1)) aside=$when.$again$1
+    done
+    (umask 077 && made "${aside%/*}")
+}
+# path base64: writes an earlier version of a file, which others had made, to a copy. Prints the copy's path.
+keep_copy() {
+    name_copy "$1" && (umask 077 && printf %s "$2" | base64 -d >"$aside") || { rm -f -- "$aside"; return 1; }
+    sync -- "$aside" && sync -- "${aside%/*}" && echo "$aside"
+}
 # path digest…: if the file has none of these digests, others changed it: copies it and prints the copy's path.
 set_aside() {
     path=$1 digest=digest copy='cp -a --' file=$1
@@ -229,13 +244,7 @@ set_aside() {
     for ours; do
         [ "$ours" != any ] && [ "$ours" != "$now" ] || return 0
     done
-    # Each copy gets a new name, because an earlier copy may be a link, and is kept as well.
-    when=$home/overwritten/$(date -u +%Y%m%dT%H%M%SZ) again=
-    aside=$when$path
-    while [ -e "$aside" ] || [ -L "$aside" ]; do
-        again=$((again + 1)) aside=$when.$again$path
-    done
-    (umask 077 && made "${aside%/*}") && $copy "$file" "$aside" || { rm -f -- "$aside"; return 1; }
+    name_copy "$path" && $copy "$file" "$aside" || { rm -f -- "$aside"; return 1; }
     [ -L "$aside" ] || sync -- "$aside"
     sync -- "${aside%/*}" && echo "$aside"
 }

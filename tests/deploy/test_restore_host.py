@@ -851,6 +851,25 @@ def test_what_is_kept_is_restored_study_by_study_and_edits_since_are_kept_aside(
     assert overwritten(tmp_path) == {"conf": "edited for a month\n"}
 
 
+@pytest.mark.parametrize("keeps", [True, False], ids=["kept", "killed"])
+def test_what_others_changed_between_a_kept_deployment_and_a_later_study_is_kept_aside(
+    locked: Locked, here: Host, tmp_path: Path, *, keeps: bool
+) -> None:
+    deployed_and_unlocked(locked, tmp_path, keeps=True)
+    (tmp_path / "conf").write_text("edited by hand\n")
+    later = locked("later")
+    deploy(later, tuned(tmp_path, b"tuned again\n"))
+    if keeps:
+        later.commit()
+    later.lock.unlock()
+    lines = restore_hosts(
+        tmp_path / "lost", {"here": here}, SERVICE_MANAGER, prefers_host_copies=True
+    )
+    assert (tmp_path / "conf").read_text() == (tmp_path / "more").read_text() == "original\n"
+    assert overwritten(tmp_path) == {"conf": "edited by hand\n"}
+    assert len([line for line in lines if "conf, which others had changed, is in" in line]) == 1
+
+
 def test_a_host_that_is_not_as_before_is_not_rolled_back(here: Host, tmp_path: Path) -> None:
     unit = tmp_path / "units" / UNIT
     unit.write_text("inactive\n")
