@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from autotune import foreign_files
 from autotune.deploy import run_directories
@@ -107,11 +107,11 @@ def restore_target(target: Path, root: Path, report: RestoreReport) -> None:
         with report.collect_error():
             restore_study(study, report)
     beds: list[str | None] = [*([] if needs_bed(file.target) else [None]), *file.target.beds]
-    with TemporaryDirectory() as empty_directory:
-        for bed in beds:
-            with report.collect_error():
-                study = Path(empty_directory) / file.target.name
-                report.add_lines(_restore_bed(file, study, bed, prefers_host_copies=True))
+    # This directory does not exist, and is not created, because the disk may be full.
+    no_study = root / f".no-study-{secrets.token_hex(8)}" / file.target.name
+    for bed in beds:
+        with report.collect_error():
+            report.add_lines(_restore_bed(file, no_study, bed, prefers_host_copies=True))
     for study in foreign_studies:
         with report.collect_error():
             ownership.check_own_study(study, NOT_OWN_HINT)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
@@ -189,6 +190,19 @@ def test_a_copy_of_one_host_that_cannot_be_read_stops_no_other(killed: Killed) -
     assert code != 0
     assert f"{copy} cannot be read: Is a directory" in output
     assert killed.restored == set(HOSTS) - {"web1"}
+
+
+def test_a_full_disk_does_not_keep_hosts_from_being_restored(
+    killed: Killed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> str:
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found")
+
+    monkeypatch.setattr(tempfile, "mkdtemp", fail)
+    code, output = killed.autotune_restore(str(killed.target))
+    assert code == 0, output
+    assert killed.restored == set(HOSTS)
+    assert [path.name for path in killed.study.parent.iterdir()] == ["lab"]
 
 
 def test_a_study_on_a_bad_disk_does_not_keep_hosts_from_their_own_copies(
