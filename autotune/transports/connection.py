@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+import os
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -223,6 +224,11 @@ class _HostKeyPolicy:
     def __init__(self, host: str, name: str, principal: str, files: tuple[Path, ...]) -> None:
         (self.host, self.name, self.principal, self.files) = (host, name, principal, files)
 
+    @property
+    def new_key_file(self) -> Path | None:
+        """Return the file for new keys, or ``None`` if the configuration disables all files."""
+        return next((file for file in self.files if file != Path(os.devnull)), None)
+
     def missing_host_key(self, client: SSHClient, hostname: str, key: PKey) -> None:
         """Accept a host certificate from a known authority. Otherwise, check the host key as ssh does."""
         offered_key, known_keys = HostKey(key.get_name(), key.get_base64()), self.find_known_keys()
@@ -236,7 +242,9 @@ class _HostKeyPolicy:
                 return
             reason = f"; its certificate {certificate.name!r} was not accepted ({refusal})"
         try:
-            host_keys.check_host_key(self.host, self.name, offered_key, known_keys, self.files[0])
+            host_keys.check_host_key(
+                self.host, self.name, offered_key, known_keys, self.new_key_file
+            )
         except HostKeyRejected as error:
             raise HostKeyRejected(error.message + reason, hint=error.hint) from None
 

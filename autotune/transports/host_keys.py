@@ -80,12 +80,16 @@ def find_known_keys(address: str, known_hosts_files: Iterable[Path]) -> list[Kno
 
 
 def check_host_key(
-    host: str, address: str, offered_key: HostKey, known_keys: Sequence[KnownKey], file: Path
+    host: str,
+    address: str,
+    offered_key: HostKey,
+    known_keys: Sequence[KnownKey],
+    file: Path | None,
 ) -> None:
     """Raise ``HostKeyRejected`` unless ``offered_key`` is known for ``address``.
 
-    ``host`` appears in messages. The hint for an unknown key contains a command that adds the key
-    to ``file``.
+    ``host`` appears in messages. The hint for an unknown key contains a command that adds the key to
+    ``file``. Without a file for host keys, ``file`` is ``None``.
     """
     reject_revoked(host, offered_key, known_keys)
     trusted_keys = [
@@ -96,29 +100,42 @@ def check_host_key(
     if any(expected_key.key == offered_key for expected_key in trusted_keys):
         return
     if trusted_keys:
-        expected_key = next(
-            (
-                expected_key
-                for expected_key in trusted_keys
-                if expected_key.key.kind == offered_key.kind
-            ),
-            trusted_keys[0],
-        )
-        forget_command = (
-            f"ssh-keygen -R {shlex.quote(address)} -f {shlex.quote(str(expected_key.path))}"
-        )
+        raise _build_changed_key_error(host, address, offered_key, trusted_keys)
+    if file is None:
         raise HostKeyRejected(
-            f"{host}: the host key of {address} has changed. Expected {expected_key.key.kind}"
-            f" {expected_key.key.fingerprint} ({expected_key.path}:{expected_key.line}), got"
-            f" {offered_key.kind} {offered_key.fingerprint}. Another machine may be intercepting"
-            " the connection",
-            hint="if the host was reinstalled and the new fingerprint is correct:"
-            f" {forget_command} && {format_accept_command(address, offered_key, expected_key.path)}",
+            f"{host}: no file for host keys, and unknown host key {offered_key.fingerprint} of {address}",
+            hint="set `UserKnownHostsFile` for this host in the SSH configuration to a file, and repeat"
+            " the command",
         )
     raise HostKeyRejected(
         f"{host}: unknown host key {offered_key.kind} {offered_key.fingerprint} of {address}",
         hint="compare it with the output of `ssh-keygen -lf /etc/ssh/ssh_host_*_key.pub` on the host"
         f" and accept a matching key: {format_accept_command(address, offered_key, file)}",
+    )
+
+
+def _build_changed_key_error(
+    host: str, address: str, offered_key: HostKey, trusted_keys: Sequence[KnownKey]
+) -> HostKeyRejected:
+    """Return the error for a host with a different key than in known_hosts."""
+    expected_key = next(
+        (
+            expected_key
+            for expected_key in trusted_keys
+            if expected_key.key.kind == offered_key.kind
+        ),
+        trusted_keys[0],
+    )
+    forget_command = (
+        f"ssh-keygen -R {shlex.quote(address)} -f {shlex.quote(str(expected_key.path))}"
+    )
+    return HostKeyRejected(
+        f"{host}: the host key of {address} has changed. Expected {expected_key.key.kind}"
+        f" {expected_key.key.fingerprint} ({expected_key.path}:{expected_key.line}), got"
+        f" {offered_key.kind} {offered_key.fingerprint}. Another machine may be intercepting"
+        " the connection",
+        hint="if the host was reinstalled and the new fingerprint is correct:"
+        f" {forget_command} && {format_accept_command(address, offered_key, expected_key.path)}",
     )
 
 

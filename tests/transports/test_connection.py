@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from fabric import Config, Connection
-from paramiko import SSHConfig
+from paramiko import RSAKey, SSHConfig
 
-from autotune.transports.base import HostUnreachable, SshHost
+from autotune.transports.base import HostKeyRejected, HostUnreachable, SshHost
 from autotune.transports.connection import _build_connection, open_connection
 
 Connect = Callable[[SshHost], Any]
@@ -32,6 +32,12 @@ Host command
     ProxyCommand nc %h %p
 Host none
     ProxyJump none
+Host keyless
+    UserKnownHostsFile none
+    GlobalKnownHostsFile none
+Host careless
+    UserKnownHostsFile /dev/null
+    GlobalKnownHostsFile none
 Host *.looped
     ProxyJump gate.looped
 """
@@ -65,6 +71,17 @@ def test_known_hosts_files_are_those_of_the_configuration(
     assert connection(SshHost("lb1", "front", known_hosts="/k")).client._policy.files == (
         Path("/k"),
     )
+
+
+@pytest.mark.parametrize("address", ["keyless", "careless"])
+def test_a_key_is_refused_if_the_configuration_names_no_file_for_keys(
+    connection: Connect, address: str
+) -> None:
+    client = connection(SshHost("lb1", address)).client
+    key = RSAKey.generate(2048)
+    with pytest.raises(HostKeyRejected, match="lb1: no file for host keys") as refused:
+        client._policy.missing_host_key(client, address, key)
+    assert "set `UserKnownHostsFile` for this host" in (refused.value.hint or "")
 
 
 def test_every_jump_host_checks_keys_too(connection: Connect) -> None:
