@@ -269,7 +269,9 @@ def _choose_request(
         return _choose_tls_request(host, front_instance, paths)
     for path in paths:
         curl_answer = curl.send_request(
-            LocalTransport(), f"http://{Endpoint(host, entry_tier.port)}{path}", _FIRST_REQUEST_SECONDS
+            LocalTransport(),
+            f"http://{Endpoint(host, entry_tier.port)}{path}",
+            _FIRST_REQUEST_SECONDS,
         )
         if isinstance(curl_answer, str):
             continue
