@@ -310,12 +310,28 @@ def _measure_once(
     context.record_time_spent()
     if trial.peak is None:
         raise AutotuneError(f"{side_label} cannot be used: {trial.failure}", hint=CHECK_HINT)
-    if unapplied_lines := find_unapplied_settings(trial, settings):
+    check_effective_settings(context.space, trial, settings, side_label)
+    return trial, trial.peak
+
+
+def check_effective_settings(
+    space: SearchSpace, trial: Trial, settings: Settings, side_label: str = CONFIGURATION_LABEL
+) -> None:
+    """Raise AutotuneError if a value in ``settings`` did not take effect.
+
+    Values that the target fixes are not checked, because the software may compute such a value itself.
+    """
+    fixed_values = {d.name: d.baseline for d in space.dimensions if d.is_fixed}
+    chosen_settings = {
+        name: value
+        for name, value in settings.items()
+        if name not in fixed_values or value != fixed_values[name]
+    }
+    if unapplied_lines := find_unapplied_settings(trial, chosen_settings):
         raise AutotuneError(
             f"{side_label} took effect with different values: {'; '.join(unapplied_lines)}",
             hint="start a study with `autotune run` to find settings that take effect here",
         )
-    return trial, trial.peak
 
 
 def find_unapplied_settings(trial: Trial, settings: Settings) -> list[str]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from contextlib import AbstractContextManager, closing, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from autotune.deploy.deploy_result import DeployResult, SettingMismatch
 from autotune.environments.peak import Peak
 from autotune.errors import AutotuneError, UsageError
 from autotune.services.base import Settings
@@ -16,13 +19,18 @@ from autotune.space.space import SearchSpace
 from autotune.study.measure_capacity import (
     ComparisonConfiguration,
     Measurement,
+    _measure_once,
     build_comparison_configuration,
     build_measurement_request,
     find_unapplied_settings,
 )
 from autotune.study.study_state import Phase, Trial
+from autotune.study.study_store import StudyStore
 from tests.space.targets import fleet
+from tests.study import simulated
+from tests.study.simulated import FormulaFleet
 
+CHILDREN = "web.php_fpm.max_children"
 CHOICE = ("service: nginx, forwards_to", "service: [nginx, apache], forwards_to")
 
 
@@ -103,6 +111,30 @@ def test_an_exported_effective_value_is_not_refused(requested: Settings, is_refu
     trial = Trial(0, Phase.MEASURE, {"backlog": 4096, "somaxconn": 885}, effective={"backlog": 885},
                   differences=(difference,))  # fmt: skip
     assert find_unapplied_settings(trial, requested) == [difference] * is_refused
+
+
+class ComputingFleet(FormulaFleet):
+    """A fleet whose software computes the number of its processes itself."""
+
+    def deploy(self, settings: Settings) -> DeployResult:
+        self.settings = settings
+        mismatch = SettingMismatch(CHILDREN, settings[CHILDREN], 4)
+        return DeployResult({}, {}, {CHILDREN: 4}, (mismatch,))
+
+
+@pytest.mark.parametrize("is_fixed", [False, True])
+def test_software_may_compute_a_value_that_the_target_fixes(is_fixed: bool, tmp_path: Path) -> None:
+    """The study of an export measured the same computed value."""
+    with closing(StudyStore(tmp_path)) as store:
+        made = simulated.context(store, simulated.flat, ComputingFleet(), seed=1, pace=0.0)
+        space = made.space.with_fixed_parameters({CHILDREN} if is_fixed else ())
+        fixed = {CHILDREN: space.baseline[CHILDREN]}
+        expectation: AbstractContextManager[object] = nullcontext()
+        if not is_fixed:
+            expectation = pytest.raises(AutotuneError, match="took effect with different values")
+        with expectation:
+            _measure_once(replace(made, space=space), fixed, [], "the configuration")
+        assert store.state.trials[0].effective_settings[CHILDREN] == 4
 
 
 def test_a_rate_is_reached_only_if_every_repeat_meets_the_objective() -> None:
