@@ -5,7 +5,7 @@ alone.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from autotune.environments.base import Environment
@@ -30,10 +30,14 @@ from autotune.study.ceiling_records import (
     StackCeiling,
     StackCeilings,
 )
-from autotune.study.measure_capacity import CHECK_HINT, MeasurementRequest
+from autotune.study.measure_capacity import (
+    CHECK_HINT,
+    MeasurementRequest,
+    check_effective_settings,
+)
 from autotune.study.progress_reporter import ProgressReporter
 from autotune.study.schedule import MeasureStep
-from autotune.study.study_state import MEASURE_PURPOSE, Phase
+from autotune.study.study_state import MEASURE_PURPOSE, Phase, Trial
 from autotune.study.trial_context import TrialContext, begin_study, open_session
 from autotune.target.messages import suggest_name
 from autotune.target.model import Load, Target
@@ -56,13 +60,15 @@ class CeilingRequest:
     """The ceilings to measure: the caches of ``tier``, or the stack with each number of clients in
     ``client_counts``.
 
-    ``allow_unpaced`` permits generators without rate control.
+    ``allow_unpaced`` permits generators without rate control. ``rss`` maps each `tier.service` to its
+    process size in bytes, measured in the study of the settings.
     """
 
     settings: Settings
     tier: str | None
     client_counts: tuple[int, ...]
     allow_unpaced: bool = False
+    rss: Mapping[str, int] = field(default_factory=dict)
 
 
 def build_ceiling_request(
@@ -86,8 +92,9 @@ def build_ceiling_request(
         )
     if cache_tier is None:
         _check_closed_load(target.load)
+        client_counts = _parse_client_counts(concurrency)
         return CeilingRequest(
-            request.settings, None, _parse_client_counts(concurrency), target.load.unpaced
+            request.settings, None, client_counts, target.load.unpaced, request.rss
         )
     catalogue = catalogue_of(target)
     caches = [
@@ -107,7 +114,7 @@ def build_ceiling_request(
         raise UsageError(
             f"--tier: tier {cache_tier!r} {problem}", hint=suggest_name(cache_tier, caches)
         )
-    return CeilingRequest(request.settings, cache_tier, (), target.load.unpaced)
+    return CeilingRequest(request.settings, cache_tier, (), target.load.unpaced, request.rss)
 
 
 def _check_closed_load(load: Load) -> None:
@@ -166,7 +173,12 @@ def _measure_stack(
 ) -> StackCeilings:
     """Put load on the entry tier, once with each number of clients."""
     meter.begin_measurement(is_deployed=False)
-    context.session.fleet.deploy(context.space.build_candidate(request.settings).settings)
+    space = context.space.with_measured_memory(request.rss)
+    settings = space.build_candidate(request.settings).settings
+    deployed = context.session.fleet.deploy(settings)
+    differences = tuple(map(str, deployed.mismatches))
+    trial = Trial(0, Phase.MEASURE, settings, effective=deployed.effective, differences=differences)
+    check_effective_settings(space, trial, request.settings)
     meter.begin_measurement(is_deployed=True)
     host = meter.load_hosts[0]
     generator = _find_closed_generator(host, allow_unpaced=request.allow_unpaced)
@@ -236,10 +248,12 @@ def _measure_caches(
     ] or ["127.0.0.1"]
     load_hosts = dict(zip(load_addresses, meter.load_hosts, strict=True))
     _check_paced_generator(load_hosts, allow_unpaced=request.allow_unpaced)
+    context = replace(context, space=context.space.with_measured_memory(request.rss))
     trial = trials.run_trial(MeasureStep(Phase.MEASURE, request.settings), context, None, None)
     context.record_time_spent()
     if trial.peak is None:
         raise AutotuneError(f"the configuration cannot be used: {trial.failure}", hint=CHECK_HINT)
+    check_effective_settings(context.space, trial, request.settings)
     keys_per_request = target.data.keys_per_request
     instances = meter.stack.instances_with_role(Role.CACHE)
     servers = tuple(

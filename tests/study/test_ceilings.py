@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 
+from autotune.deploy.deploy_result import DeployResult, SettingMismatch
 from autotune.deploy.stack import Stack, StackContext, build_stack
 from autotune.errors import AutotuneError, UsageError
 from autotune.loads.base import LoadError
-from autotune.services.base import Endpoint
+from autotune.services.base import Endpoint, Settings
 from autotune.services.registry import list_target_services
+from autotune.space.space import SearchSpace
 from autotune.study import ceilings
 from autotune.study.ceilings import CacheLoadTest, CeilingRequest, build_ceiling_request
 from autotune.study.measure_capacity import ComparisonConfiguration, MeasurementRequest
@@ -25,11 +27,14 @@ from autotune.target.read_target import read_target
 from autotune.target.slo import Slo
 from autotune.transports.base import CommandResult
 from tests.modelled import noisy
-from tests.space.targets import FLEET, ROOMY
+from tests.space.targets import FLEET, GB, ROOMY
+from tests.space.targets import fleet as fleet_space
 from tests.study import simulated
 from tests.study.simulated import FormulaFleet
 
-SETTINGS = {"web.php_fpm.max_children": 9}
+CHILDREN = "web.php_fpm.max_children"
+SETTINGS: Settings = {CHILDREN: 9}
+NO_SIZES: Mapping[str, int] = {}
 LOCAL = simulated.LOCAL.read_text(encoding="utf-8")
 PATH = "path: /kv.php"
 
@@ -58,11 +63,14 @@ def of_stack(
     *clients: int,
     fleet: FormulaFleet | None = None,
     other_endpoints: tuple[Endpoint, ...] = (),
+    space: SearchSpace | None = None,
+    settings: Settings = SETTINGS,
+    rss: Mapping[str, int] = NO_SIZES,
 ) -> ceilings.StackCeilings:
     notes: list[str] = []
     context: Any = SimpleNamespace(
         session=SimpleNamespace(fleet=fleet or FormulaFleet()),
-        space=simulated.space(),
+        space=space or simulated.space(),
         progress=SimpleNamespace(note=notes.append),
     )
     request: Any = SimpleNamespace(
@@ -78,16 +86,17 @@ def of_stack(
         begin_measurement=begin, load_hosts=[host], request=request, timeout=2.0,
         max_rate=1000.0, answer_check=None,
     )  # fmt: skip
-    measured = ceilings._measure_stack(context, meter, CeilingRequest(SETTINGS, None, clients))
+    wanted = CeilingRequest(settings, None, clients, rss=rss)
+    measured = ceilings._measure_stack(context, meter, wanted)
     unloaded = ["the closed loop loads only the entry 127.0.0.1:80, not 127.0.0.2:80"]
     assert notes[: -len(clients)] == (unloaded if other_endpoints else [])
     assert begun == [False, True], "answers are checked anew once the configuration is deployed"
     return measured
 
 
-def test_a_stack_is_warmed_up_once_and_loaded_by_each_number_of_clients(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.fixture
+def loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A closed-loop generator that gets 500 responses."""
     load: Any = SimpleNamespace(
         name="loop",
         packages=("loops",),
@@ -99,6 +108,10 @@ def test_a_stack_is_warmed_up_once_and_loaded_by_each_number_of_clients(
         ),
     )
     monkeypatch.setattr(ceilings, "CLOSED_LOOP_GENERATORS", {"loop": load})
+
+
+@pytest.mark.usefixtures("loop")
+def test_a_stack_is_warmed_up_once_and_loaded_by_each_number_of_clients() -> None:
     host, fleet = Host("loop"), FormulaFleet()
     measured = of_stack(host, 1, 5, fleet=fleet)
     assert fleet.settings == simulated.space().build_candidate(SETTINGS).settings
@@ -109,6 +122,32 @@ def test_a_stack_is_warmed_up_once_and_loaded_by_each_number_of_clients(
     with pytest.raises(LoadError) as caught:
         of_stack(Host(), 1)
     assert caught.value.hint == "install loops on load1"
+
+
+@pytest.mark.usefixtures("loop")
+def test_a_ceiling_is_measured_with_the_process_sizes_of_the_export(tmp_path: Path) -> None:
+    """By the assumed sizes, 20 processes fit into the memory; by the measured sizes, 104."""
+    space, fleet = fleet_space(tmp_path, web2=replace(ROOMY, memory=GB)), FormulaFleet()
+    sizes = {"web.php_fpm": 6 * 2**20}
+    of_stack(Host("loop"), 1, fleet=fleet, space=space, settings={CHILDREN: 50}, rss=sizes)
+    assert fleet.settings[CHILDREN] == 50
+
+
+class LoweringFleet(FormulaFleet):
+    """A fleet whose software starts four processes, whatever is requested."""
+
+    def deploy(self, settings: Settings) -> DeployResult:
+        self.settings = settings
+        mismatch = SettingMismatch(CHILDREN, settings[CHILDREN], 4)
+        return DeployResult({}, {}, {CHILDREN: 4}, (mismatch,))
+
+
+@pytest.mark.usefixtures("loop")
+def test_no_ceiling_is_reported_for_settings_that_did_not_take_effect() -> None:
+    host = Host("loop")
+    with pytest.raises(AutotuneError, match="requested 9, effective 4"):
+        of_stack(host, 1, fleet=LoweringFleet())
+    assert host.ran == []
 
 
 def alone(host: Any, *, unpaced: bool = True) -> Iterator[Any]:
@@ -154,7 +193,7 @@ def build_request(
     return build_ceiling_request(environment, request, cache_tier, "1,5")
 
 
-ALONE = MeasurementRequest(SETTINGS, None, 1)
+ALONE = MeasurementRequest(SETTINGS, None, 1, {"web.php_fpm": 6 * 2**20})
 BASELINE = ComparisonConfiguration("baseline", {})
 
 
@@ -164,7 +203,7 @@ def test_a_ceiling_is_requested_for_the_stack_or_for_the_caches_of_a_tier(
     cache_tier: str | None, client_counts: tuple[int, ...], allow_unpaced: bool, tmp_path: Path
 ) -> None:
     text = LOCAL.replace("load: {", "load: {unpaced: true, ") if allow_unpaced else LOCAL
-    expected = CeilingRequest(SETTINGS, cache_tier, client_counts, allow_unpaced)
+    expected = CeilingRequest(SETTINGS, cache_tier, client_counts, allow_unpaced, ALONE.rss)
     assert build_request(tmp_path, text, cache_tier, ALONE) == expected
 
 
