@@ -189,9 +189,12 @@ def record_study_start(
 
 
 def format_target(environment: Environment) -> str:
-    """Return the text of the target that is run, with overrides."""
+    """Return the text of the target that is run, with overrides.
+
+    The file itself may have changed since it was read.
+    """
     file = environment.file
-    return dump_yaml(file.target) if file.overrides else file.path.read_text(encoding="utf-8")
+    return dump_yaml(file.target) if file.overrides else file.document.text
 
 
 def describe_environment(environment: Environment) -> dict[str, Any]:

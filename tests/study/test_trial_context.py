@@ -6,12 +6,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from autotune.environments.preparation import prepare
 from autotune.environments.simulated import SimulatedEnvironment
+from autotune.errors import TargetError
+from autotune.study import start
 from autotune.study.trial_context import open_locked_store
-from autotune.target.read_target import read_target
+from autotune.target.read_target import read_recorded_target, read_target
 from tests.modelled import noisy
 from tests.study.test_bed_workers import Noting
+from tests.sweep.modelled import Silent
 
 
 def test_parameters_without_an_effect_are_reported_before_the_first_trial(tmp_path: Path) -> None:
@@ -25,3 +30,16 @@ def test_parameters_without_an_effect_are_reported_before_the_first_trial(tmp_pa
     ) as store:
         assert tuple(progress.notes) == excluded
         assert not store.state.trials
+
+
+def test_a_study_records_the_target_that_it_runs(tmp_path: Path) -> None:
+    """The target is edited while the user is asked for confirmation."""
+    path, directory = tmp_path / "modelled.yaml", tmp_path / "studies" / "modelled"
+    path.write_text(noisy(""))
+    environment = prepare(read_target(path))
+    path.write_text(noisy("").replace("p99: 50ms", "p99: 60ms"))
+    with pytest.raises(KeyboardInterrupt):
+        start.start_study(environment, directory, Silent(1))
+    assert read_recorded_target(directory).target == environment.file.target
+    with pytest.raises(TargetError, match=r"slo.*50ms → 60ms"):
+        start.prepare_unfinished(directory)
