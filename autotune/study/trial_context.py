@@ -189,12 +189,15 @@ def record_study_start(
 
 
 def format_target(environment: Environment) -> str:
-    """Return the text of the target that is run, with overrides.
+    """Return the text of the target that is run, with overrides and with the services from the user's
+    own files.
 
-    The file itself may have changed since it was read.
+    Both the target's file and the files of services may change after they were read.
     """
     file = environment.file
-    return dump_yaml(file.target) if file.overrides else file.document.text
+    declared_names = file.document.root.get("services") or {}
+    is_complete = not file.overrides and file.target.services.keys() <= declared_names.keys()
+    return file.document.text if is_complete else dump_yaml(file.target)
 
 
 def describe_environment(environment: Environment) -> dict[str, Any]:

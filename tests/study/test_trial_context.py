@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from textwrap import dedent
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,11 +15,14 @@ from autotune.environments.preparation import prepare
 from autotune.environments.simulated import SimulatedEnvironment
 from autotune.errors import TargetError
 from autotune.study import start
-from autotune.study.trial_context import open_locked_store
+from autotune.study.study_store import StudyStore
+from autotune.study.trial_context import format_target, open_locked_store
 from autotune.target.read_target import read_recorded_target, read_target
 from tests.modelled import noisy
 from tests.study.test_bed_workers import Noting
 from tests.sweep.modelled import Silent
+
+TARGETS = Path(__file__).parents[2] / "targets"
 
 
 def test_parameters_without_an_effect_are_reported_before_the_first_trial(tmp_path: Path) -> None:
@@ -43,3 +49,25 @@ def test_a_study_records_the_target_that_it_runs(tmp_path: Path) -> None:
     assert read_recorded_target(directory).target == environment.file.target
     with pytest.raises(TargetError, match=r"slo.*50ms → 60ms"):
         start.prepare_unfinished(directory)
+
+
+def test_a_study_records_the_services_that_the_user_declares(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A study that continues with another declaration would mix the readings of two stacks."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    text = (TARGETS / "declared.yaml").read_text(encoding="utf-8")
+    head, _, rest = text.partition("services:\n  lighttpd:\n")
+    declaration, _, constraints = rest.partition("\nconstraints:")
+    service = tmp_path / "autotune" / "services" / "lighttpd.yaml"
+    service.parent.mkdir(parents=True)
+    service.write_text(dedent(declaration))
+    path, directory = tmp_path / "declared.yaml", tmp_path / "study"
+    path.write_text(f"{head}constraints:{constraints}")
+    environment: Any = SimpleNamespace(file=read_target(path))
+    with closing(StudyStore(directory)) as store:
+        store.record_study_start("study", format_target(environment), source=str(path), facts={})
+    assert read_recorded_target(directory).target == environment.file.target
+    service.write_text(dedent(declaration).replace("default: 512", "default: 1024"))
+    with pytest.raises(TargetError, match=r"services\.lighttpd.*512 → 1024"):
+        start._read_current_target(directory)
