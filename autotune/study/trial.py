@@ -80,8 +80,8 @@ def begin_trial(step: MeasureStep, context: TrialContext) -> Trial:
             step.settings
         )
     except InfeasibleRule as error:
-        candidate = context.space.build_candidate({})
-        trial = start_recorder(candidate)
+        # With other settings, the schedule would request the same configuration again.
+        trial = start_recorder(context.space.complete_without_repair(step.settings))
         return _finish_trial(
             context, trial, FailedEvaluation(f"no values satisfy the rule {error}")
         )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import pytest
 
@@ -13,8 +15,12 @@ from autotune.environments.peak import Peak
 from autotune.space.space import SearchSpace
 from autotune.study.schedule import MeasureStep, SuggestStep, select_next_step
 from autotune.study.study_state import COUNTED_PHASES, Phase, State, Trial
+from autotune.study.study_store import StudyStore
+from autotune.study.trial import begin_trial
+from autotune.study.trial_context import TrialContext
 from autotune.target.model import Budget
-from tests.space.targets import fleet
+from tests.space.targets import GB, fleet
+from tests.study.simulated import Silent
 
 LB = ("lb1, service: nginx", "lb1, service: [nginx, apache]")
 WEB = ("service: nginx+php-fpm", "service: [nginx+php-fpm, apache+mod_php]")
@@ -94,3 +100,19 @@ def test_a_repair_does_not_make_a_deployment_new(tmp_path: Path) -> None:
     rule = "constraints: [web.workers * count(web.hosts) <= 20]\n"
     space = fleet(tmp_path, rule, LB, WEB)
     assert len(opened(space, Budget(trials=40, time="45m"))) == 9
+
+
+def test_a_deployment_that_no_longer_fits_is_tried_once(tmp_path: Path) -> None:
+    """A process turns out to need more memory than its host has."""
+    space = fleet(tmp_path, "", LB)
+    unused: Any = Silent()
+    sizes, budget = {"lb.apache": 20 * GB}, Budget.model_construct(trials=40, time=2700.0)
+    with closing(StudyStore(tmp_path / "study")) as store:
+        context = TrialContext(space, unused, store, unused)
+        while isinstance(step := select_next_step(store.state, space, budget, 0.0), MeasureStep):
+            trial = begin_trial(step, context)
+            if not trial.is_finished:
+                store.record_memory(trial, sizes)
+                store.record_peak(trial, PEAK, reading_count=1, load_seconds=1.0)
+        failed = [trial for trial in store.state.trials if trial.failure]
+    assert [(t.phase, t.settings["lb.service"]) for t in failed] == [(Phase.RECOMMENDED, "apache")]
