@@ -50,8 +50,8 @@ TODAY_TIME_SHARE = (
 RAMP_SECONDS, SHORT_RAMP_SECONDS, SHORT_RAMP_INCREASE = 1.0, 0.25, 0.2
 # number of single requests before the first load; the lower latency is used, because caches may be cold
 LATENCY_PROBES = 2
-# If pages are slow, the search's minimum rate is this share of the rate that one client reaches with
-# sequential requests.
+# If pages are slow, the search's minimum rate is this share of the expected peak. Without an expected
+# peak, it is this share of the rate that one client reaches with sequential requests.
 MIN_RATE_SHARE = 0.1
 # maximum number of warm-up windows per second of an evaluation's time limit
 WINDOWS_PER_SECOND = 0.4
@@ -346,8 +346,7 @@ class LoadSession:
         if request.is_claim:
             limits = replace(limits, max_stalled_readings=0, rough_sd=0.0)
         if request.expected_peak:
-            minimum_rate = max(limits.min_rate, request.expected_peak.value * HOPELESS_PEAK_SHARE)
-            limits = replace(limits, min_rate=min(minimum_rate, limits.max_rate))
+            limits = _adjust_min_rate(limits, request.expected_peak.value)
         capacity = search_peak(
             probe,
             self.slo,
@@ -446,6 +445,16 @@ class LoadSession:
             if rate <= (1 + SHORT_RAMP_INCREASE) * self._last_rate
             else RAMP_SECONDS
         )
+
+
+def _adjust_min_rate(limits: SearchLimits, expected_rate: float) -> SearchLimits:
+    """Return the limits of a search with a minimum rate that suits the expected peak in requests/s.
+
+    With an expected peak, as after a study was resumed, the latency of slow pages is not measured.
+    """
+    minimum_rate = min(limits.min_rate, MIN_RATE_SHARE * expected_rate)
+    minimum_rate = max(minimum_rate, HOPELESS_PEAK_SHARE * expected_rate)
+    return replace(limits, min_rate=min(minimum_rate, limits.max_rate))
 
 
 def compute_today_seconds(rate: float, slo: Slo) -> float:

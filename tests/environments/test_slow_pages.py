@@ -16,6 +16,7 @@ from autotune.deploy.stack import Stack
 from autotune.environments.evaluation import EvaluationRequest, Measurement, MeasurementHistory
 from autotune.environments.load_meter import LoadMeter
 from autotune.environments.load_session import LoadSession, StackMeter, build_search_limits
+from autotune.estimate import Estimate
 from autotune.loads.registry import LOAD_GENERATORS
 from autotune.services.base import Endpoint
 from autotune.target.slo import Slo
@@ -37,11 +38,14 @@ def build_slo(limit: float) -> Slo:
     return Slo(quantile=0.9, limit=limit, errors=0.01)
 
 
-def measure(meter: StackMeter, slo: Slo, usual_seconds: float = inf) -> Measurement:
+def measure(
+    meter: StackMeter, slo: Slo, usual_seconds: float = inf, expected_peak: Estimate | None = None
+) -> Measurement:
     limits = build_search_limits(100.0)
     session = LoadSession(FormulaFleet(), meter, slo, limits, MeasurementHistory())
     silent: Any = Silent()
-    measured = session.evaluate({}, EvaluationRequest(1, usual_seconds=usual_seconds), silent)
+    request = EvaluationRequest(1, expected_peak, usual_seconds=usual_seconds)
+    measured = session.evaluate({}, request, silent)
     assert isinstance(measured, Measurement)
     return measured
 
@@ -63,6 +67,16 @@ def test_a_short_budget_shortens_the_readings_of_slow_pages() -> None:
         return measure(meter, meter.slo, usual_seconds).load_seconds
 
     assert load_seconds(75.0) < load_seconds(225.0) / 2
+
+
+def test_a_resumed_study_measures_slow_pages_as_before() -> None:
+    """The capacity is 0.3 requests/s, and only the first session measures the latency of a page."""
+    slo = build_slo(10.0)
+    first, resumed = QueueMeter(5.0, WORKERS, slo, seed=1), QueueMeter(5.0, WORKERS, slo, seed=2)
+    peak = measure(first, slo).peak
+    again = measure(resumed, slo, expected_peak=peak.estimate).peak
+    assert again.met_slo
+    assert again.peak == pytest.approx(peak.peak, rel=0.25)
 
 
 def test_quick_pages_are_read_as_before() -> None:
