@@ -559,17 +559,20 @@ def _apply_study_start(record: records.StudyStart, draft: _StateDraft) -> None:
 
 @_apply.register
 def _apply_session(record: records.SessionStart, draft: _StateDraft) -> None:
-    """Start a new session, which retries every bed except those left out."""
+    """Start a new session, which retries every bed except those left out.
+
+    A session without test beds, such as that of `explain`, leaves no bed out.
+    """
     active_beds = _list_keys(record.beds)
     beds = draft.own_beds()
     beds.update(active_beds)
     _check_name_count(beds, "test beds")
     _add_long_pause(draft, record.at, None)
     _set_missed_seconds(draft, active_beds)
-    draft.set(
-        exclusion_reasons={bed: LEFT_OUT_REASON for bed in beds if bed not in active_beds},
-        keeps_winner=record.keep,
-    )
+    draft.set(keeps_winner=record.keep)
+    if active_beds:
+        inactive_beds = [bed for bed in beds if bed not in active_beds]
+        draft.set(exclusion_reasons=dict.fromkeys(inactive_beds, LEFT_OUT_REASON))
 
 
 @_apply.register

@@ -47,6 +47,18 @@ def test_a_long_pause_between_sessions_is_known(
     assert replay_records([TRIAL | {"bed": "a"}, failed, record]).pauses == pauses
 
 
+def test_a_session_without_test_beds_leaves_no_bed_out() -> None:
+    """`explain --measure` uses one bed after the verdict."""
+    reason = "web1 cannot be reached"
+    state = replay_records([
+        {"event": "session", "beds": ["a", "b"]},
+        {"event": "bed", "bed": "b", "set_aside": reason},
+        {"event": "session"},
+    ])  # fmt: skip
+    assert state.beds == ("a", "b")
+    assert state.exclusion_reasons == {"b": reason}
+
+
 def test_a_trial_is_found_by_its_number_wherever_it_is() -> None:
     numbers = (0, 1, 3, 7)  # of a journal that somebody has shortened
     trials = [TRIAL | {"trial": number} for number in numbers]
