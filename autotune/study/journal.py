@@ -18,6 +18,9 @@ DAMAGED_HINT = "restore the file from a copy, or move the study's directory away
 MAX_LINE_BYTES = 1 << 24  # the largest records of long studies are a tenth of this size
 MAX_RECORDS = 500_000  # enough for 100,000 configurations; a record takes about 1 KB of memory
 FULL_HINT = "continue in a new study: `autotune run TARGET --from STUDY`"
+LONG_RECORD_HINT = (
+    "the study records the hosts' configuration files: make them smaller, or tune fewer tiers"
+)
 CHUNK_BYTES = 1 << 20
 
 
@@ -98,11 +101,16 @@ def encode_record(record: Mapping[str, object]) -> bytes:
     """Return a record as a line of the journal, without the newline.
 
     Path bytes that are not UTF-8 are escaped, because no reader of journals accepts invalid UTF-8.
-    Raises ValueError for a number that no reader accepts.
+    Raises ValueError for a number that no reader accepts, and AutotuneError for a record that is too
+    long for readers.
     """
     line = json.dumps(record, separators=(",", ":"), allow_nan=False)
     if "\\ud" in line:  # a lone surrogate stands for an invalid byte, a pair for a character
         line = json.dumps(_escape_lone_surrogates(record), separators=(",", ":"))
+    if len(line) >= MAX_LINE_BYTES:  # a line of the journal also contains a newline
+        raise AutotuneError(
+            f"a record of the study would exceed {MAX_LINE_BYTES:,} bytes", hint=LONG_RECORD_HINT
+        )
     return line.encode()
 
 

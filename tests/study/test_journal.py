@@ -117,6 +117,20 @@ def test_a_journal_above_the_limits_is_neither_read_nor_written(
         list(read_records(path))
 
 
+def test_a_record_that_is_too_long_for_readers_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise, no command could read the study again."""
+    path, record = tmp_path / "events.jsonl", {"a": 20 * "x"}
+    monkeypatch.setattr(journal_module, "MAX_LINE_BYTES", len(encode_record(record)) + 1)
+    journal = Journal(path)
+    journal.append_record(record)
+    with pytest.raises(AutotuneError, match="would exceed 29 bytes"):
+        journal.append_record({"a": 21 * "x"})
+    journal.close()
+    assert list(read_records(path)) == [record]
+
+
 def test_a_sparse_journal_of_a_gigabyte_is_refused_unread(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     path.touch()
