@@ -36,7 +36,7 @@ from autotune.study.trial_context import (
 )
 from autotune.target.beds import select_beds
 from autotune.target.read_target import TARGET_FILE_NAME, TargetFile, read_recorded_target
-from autotune.target.write_target import list_differences
+from autotune.target.write_target import dump_yaml, list_differences
 
 
 def create_shared_study(
@@ -82,6 +82,9 @@ def join_study(
         for bed, bed_environment in environment.environments.items()
     }
     write_study_target(study, directory)
+    own_target = dump_yaml(environment.file.target).encode()
+    for bed in environment.environments:
+        ownership.seal_bed(directory, bed, own_target)
     create_store = partial(SharedStore, database=storage, study=study, heartbeat_policy=heartbeat)
     with open_locked_store(environment, directory, progress, create_store) as store:
         assert isinstance(store, SharedStore)

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from autotune import account_key, durable_files, foreign_files
 from autotune.errors import INVALID_CONTENT_ERRORS, AutotuneError, describe_invalid_content
 from autotune.study import journal
 from autotune.study.directory import EVENTS_FILE
 from autotune.study_argument import format_study_argument
+from autotune.target.beds import BEDS_DIRECTORY, find_bed_directory
 from autotune.target.read_target import TARGET_FILE_NAME
 
 SEAL_FILE = "seal"
+BED_SEAL_PURPOSE = "bed"
 NEW_STUDY_HINT = "`autotune run TARGET --from {study}` starts your own study with its best settings"
 RESTORE_TARGET_HINT = (
     "`autotune restore TARGET` restores the hosts of a target from the copies on those hosts"
@@ -33,6 +35,33 @@ def seal_study(study: Path, target: bytes, first_record: Mapping[str, object]) -
     durable_files.write_file(
         foreign_files.check_writable_path(study, SEAL_FILE), seal.encode(), 0o600
     )
+
+
+def seal_bed(study: Path, bed: str, target: bytes) -> None:
+    """Write the target with which this machine uses a test bed of a shared study, with its own seal.
+
+    The hosts of the bed may differ from the hosts in the study's target. Raises AutotuneError.
+    """
+    directory = foreign_files.make_directories(study, PurePath(BEDS_DIRECTORY, bed))
+    seal = account_key.create_seal(BED_SEAL_PURPOSE, bed.encode(), target)
+    for file_name, content in ((TARGET_FILE_NAME, target), (SEAL_FILE, seal.encode())):
+        path = foreign_files.check_writable_path(directory, file_name)
+        durable_files.write_file(path, content, 0o600)
+
+
+def has_valid_bed_seal(study: Path, bed: str) -> bool:
+    """True if this account wrote the target of a test bed."""
+    directory = find_bed_directory(study, bed)
+    try:
+        target = foreign_files.read_bytes(
+            directory, TARGET_FILE_NAME, foreign_files.MAX_TARGET_BYTES
+        )
+        seal = foreign_files.read_bytes(directory, SEAL_FILE, foreign_files.MAX_SMALL_FILE_BYTES)
+        return account_key.is_valid_seal(
+            seal.decode("ascii"), BED_SEAL_PURPOSE, bed.encode(), target
+        )
+    except (OSError, UnicodeDecodeError, AutotuneError):
+        return False
 
 
 def is_own_study(study: Path) -> bool:

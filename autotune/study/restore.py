@@ -184,7 +184,8 @@ def _restore_bed(
     """
     line_prefix = ""
     if bed is not None:
-        file, study, line_prefix = file.for_bed(bed), find_bed_directory(study, bed), f"bed {bed}: "
+        file = _find_bed_file(file, study, bed)
+        study, line_prefix = find_bed_directory(study, bed), f"bed {bed}: "
     target = file.target
     if target.simulated is not None:
         return []
@@ -213,3 +214,24 @@ def _restore_bed(
     finally:
         for transport in transports.values():
             transport.close()
+
+
+def _find_bed_file(file: TargetFile, study: Path, bed: str) -> TargetFile:
+    """Return the target of a test bed: from the worker's own target if this machine joined a shared
+    study, or else from ``file``.
+    """
+    directory = find_bed_directory(study, bed)
+    if foreign_files.exists(directory, TARGET_FILE_NAME):
+        if not ownership.has_valid_bed_seal(study, bed):
+            raise AutotuneError(
+                f"the target of bed {bed} has no valid seal, so the hosts of this bed are not restored",
+                hint=ownership.RESTORE_TARGET_HINT,
+            )
+        bed_file = read_addresses(directory / TARGET_FILE_NAME, foreign=True)
+        file = replace(file, target=bed_file.target)
+    if bed not in file.target.beds:
+        raise AutotuneError(
+            f"bed {bed} is not in the target of the study, so its hosts are not restored",
+            hint=ownership.RESTORE_TARGET_HINT,
+        )
+    return file.for_bed(bed)

@@ -20,6 +20,8 @@ from autotune.deploy.host_state import FileState, HostState
 from autotune.errors import AutotuneError
 from autotune.study import journal, ownership, restore
 from autotune.study.study_store import StudyStore
+from autotune.target.beds import BEDS_DIRECTORY
+from autotune.target.read_target import TargetFile
 from autotune.transports.base import HostUnreachable, Transport
 from autotune.transports.local import LocalTransport
 from tests.deploy.doubles import Here
@@ -374,3 +376,52 @@ def test_a_study_that_was_moved_and_renamed_is_still_ones_own(killed: Killed) ->
     code, output = killed.autotune_restore("lab-old")
     assert code == 0, output
     assert killed.restored == set(HOSTS)
+
+
+def move_to_bed(killed: Killed, bed: str, *hosts: str) -> None:
+    """As if the study had changed these hosts of a test bed."""
+    directory = killed.study / BEDS_DIRECTORY / bed
+    for host in hosts:
+        BackupStore(directory).write(killed.backup(host))
+        BackupStore(killed.study).remove(host)
+
+
+def declare_bed(address: str) -> str:
+    return f"beds: {{a: {{hosts: {{web1: {{address: {address}}}}}}}}}\n"
+
+
+def test_a_bed_that_the_target_does_not_list_stops_no_other(killed: Killed) -> None:
+    """A worker joined a shared study with a bed of its own target."""
+    move_to_bed(killed, "a", "load1", "web1")
+    move_to_bed(killed, "c", "cache1")
+    (killed.study / "target.yaml").write_text(TARGET + declare_bed("198.18.0.3"))
+    seal(killed)
+    code, output = killed.autotune_restore("lab")
+    assert code != 0
+    assert "bed c is not in the target of the study" in output
+    assert killed.restored == {"load1", "web1"}
+
+
+@pytest.mark.parametrize("is_changed", [False, True])
+def test_a_worker_restores_the_hosts_of_its_own_target(
+    killed: Killed, monkeypatch: pytest.MonkeyPatch, is_changed: bool
+) -> None:
+    """Elsewhere, the study uses other hosts with the same names."""
+    move_to_bed(killed, "a", *HOSTS)
+    (killed.study / "target.yaml").write_text(TARGET + declare_bed("198.18.0.3"))
+    seal(killed)
+    ownership.seal_bed(killed.study, "a", (TARGET + declare_bed("198.18.9.3")).encode())
+    if is_changed:
+        path = killed.study / BEDS_DIRECTORY / "a" / "target.yaml"
+        path.write_text(path.read_text().replace("198.18.9.3", "198.18.9.4"))
+    addresses: list[str] = []
+
+    def connect(file: TargetFile) -> dict[str, Transport]:
+        addresses.append(file.target.hosts["web1"].address)
+        return dict(killed.transports)
+
+    monkeypatch.setattr(restore, "create_transports", connect)
+    code, output = killed.autotune_restore("lab")
+    assert (code != 0) is is_changed, output
+    assert addresses == ([] if is_changed else ["198.18.9.3"])
+    assert killed.restored == (set() if is_changed else set(HOSTS))

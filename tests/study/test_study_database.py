@@ -30,7 +30,7 @@ from autotune.environments.peak import Peak
 from autotune.errors import AutotuneError, LockedError
 from autotune.optimize.searcher import Searcher, Suggestion
 from autotune.space.space import SearchSpace
-from autotune.study import journal, study_loop
+from autotune.study import journal, ownership, study_loop
 from autotune.study import study_database as storage
 from autotune.study.join_study import (
     create_shared_study,
@@ -225,6 +225,7 @@ def test_in_a_study_of_many_beds_the_next_suggestion_is_there_when_a_trial_ends(
     silent: Any = Silent()
     join_study(environment, tmp_path / study.name, silent, study=study, storage=opened)
     state = replay_records(opened.read_records(study))
+    assert all(ownership.has_valid_bed_seal(tmp_path / study.name, bed) for bed in ("a", "b", "c"))
     assert state.verdict is not None
     searched = [tuple(t.suggested.items()) for t in state.list_finished_trials(Phase.SEARCH)]
     assert len(searched) == len(set(searched)) >= 6
