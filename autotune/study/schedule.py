@@ -107,6 +107,7 @@ class MeasureStep:
     """Measure these settings; ``suggested`` contains the values from the sampler.
 
     ``replaced_trial`` is the unfinished trial of another test bed that this measurement repeats.
+    ``bindings`` are the changes that rules required when the measurement was first started.
     """
 
     phase: Phase
@@ -115,6 +116,7 @@ class MeasureStep:
     suggestion_number: int | None = None
     suggested: Settings = field(default_factory=dict)
     replaced_trial: int | None = None
+    bindings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -208,6 +210,7 @@ def _plan_interrupted_trial(state: State, bed: str | None) -> ScheduleStep | Non
             last_trial.suggestion_number,
             last_trial.suggested,
             replaced_trial=last_trial.replaced_trial,
+            bindings=last_trial.bindings,
         )
     for trial in _find_abandoned_trials(state):
         return MeasureStep(
@@ -217,6 +220,7 @@ def _plan_interrupted_trial(state: State, bed: str | None) -> ScheduleStep | Non
             trial.suggestion_number,
             trial.suggested,
             replaced_trial=trial.number,
+            bindings=trial.bindings,
         )
     return None
 

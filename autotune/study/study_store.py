@@ -162,8 +162,12 @@ class StudyStore:
         suggested: Settings | None = None,
         bed: str | None = None,
         replaced_trial: int | None = None,
+        bindings: Sequence[str] = (),
     ) -> Trial:
-        """Record and return a new trial, before the trial changes any host."""
+        """Record and return a new trial, before the trial changes any host.
+
+        ``bindings`` are changes that rules required before the trial was interrupted.
+        """
         with self._lock:
             trials = self.state.trials
             trial_number = trials[-1].number + 1 if trials else 0
@@ -175,7 +179,7 @@ class StudyStore:
                 format_current_timestamp(),
                 settings=candidate.settings,
                 suggested=suggested or {},
-                bindings=tuple(map(str, candidate.repairs)),
+                bindings=tuple(dict.fromkeys((*bindings, *map(str, candidate.repairs)))),
                 bed=bed,
                 replaced_trial=replaced_trial,
                 capped_parameters=candidate.capped_parameters,

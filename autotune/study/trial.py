@@ -72,6 +72,7 @@ def begin_trial(step: MeasureStep, context: TrialContext) -> Trial:
         suggested=step.suggested,
         bed=context.bed,
         replaced_trial=step.replaced_trial,
+        bindings=step.bindings,
     )
     try:
         # A repeat uses the same settings, even if its memory requirements are now better known.
