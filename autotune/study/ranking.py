@@ -25,6 +25,7 @@ from autotune.optimize.ranking import (
 )
 from autotune.study.study_state import COUNTED_PHASES, OPENING_PHASES, Phase, State, Trial
 from autotune.study.verdict import Verdict
+from autotune.study.winner_changes import Simplification
 
 # minimum number of configurations from which the model estimates importance
 MIN_CONFIGURATIONS = 10
@@ -273,10 +274,22 @@ def find_best_trial(state: State) -> int | None:
     )
     if (confirmed_number := next(confirmed_trials, None)) is not None:
         return confirmed_number
-    leader_number, simplification = find_leader(state), state.simplification
-    if leader_number is None or simplification is None or simplification.of != leader_number:
+    leader_number = find_leader(state)
+    simplification = find_simplification(state, leader_number)
+    if simplification is None or simplification.accepted is None:
         return leader_number
-    return leader_number if simplification.accepted is None else simplification.accepted
+    return simplification.accepted
+
+
+def find_simplification(state: State, leader_number: int | None) -> Simplification | None:
+    """Return the simplification of a leader; ``None`` if another trial led when it was recorded.
+
+    Further finalists may change the leader.
+    """
+    simplification = state.simplification
+    if simplification is None or simplification.of not in (None, leader_number):
+        return None
+    return simplification
 
 
 def find_leader(state: State) -> int | None:

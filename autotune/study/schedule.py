@@ -41,6 +41,7 @@ from autotune.study.ranking import (
     find_leader,
     find_reference,
     find_rough_incumbent,
+    find_simplification,
     is_exploring,
     is_undecided,
     list_confirmations,
@@ -692,7 +693,8 @@ def _plan_simplification(
     state: State, budget: Budget, elapsed_seconds: float
 ) -> ScheduleStep | None:
     """Return a measurement of the winner without a block of changes that probably have no effect."""
-    leader_number, simplification = find_leader(state), state.simplification
+    leader_number = find_leader(state)
+    simplification = find_simplification(state, leader_number)
     simplified_count = len(state.list_started_trials(Phase.SIMPLIFIED))
     if (
         leader_number is None

@@ -10,7 +10,7 @@ from autotune.optimize.gp.surrogate import SurrogateModel
 from autotune.optimize.simplify import is_expendable, revert_changes, simplify_winner
 from autotune.parameter_name import ParameterName
 from autotune.space.space import SearchSpace
-from autotune.study.ranking import is_clearly_worse
+from autotune.study.ranking import find_simplification, is_clearly_worse
 from autotune.study.study_state import Phase, State, Trial
 from autotune.study.winner_changes import Simplification
 
@@ -29,7 +29,7 @@ def select_next_block(
     """
     space = space.with_core_parameters(_find_named_parameters(state, space))
     leader = state.find_trial(trial_number)
-    previous_record = state.simplification or Simplification()
+    previous_record = find_simplification(state, trial_number) or Simplification()
     winner = space.replace_impossible_values(leader.effective_settings, leader.settings)
     simplified_trials = state.list_finished_trials(Phase.SIMPLIFIED)
     if previous_record.reverted and simplified_trials and simplified_trials[-1].is_unmeasured:

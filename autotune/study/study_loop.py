@@ -30,6 +30,7 @@ from autotune.study.ranking import (
     find_baseline,
     find_incumbent,
     find_incumbent_number,
+    find_simplification,
     list_bed_readings,
     list_measured_trials,
     predict_repeat,
@@ -431,7 +432,8 @@ def _record_ranking(context: TrialContext, searcher: Searcher) -> None:
 def _record_simplification(context: TrialContext, searcher: Searcher, trial_number: int) -> None:
     state = context.store.state
     space = context.clamped_space
-    had_accepted = state.simplification is not None and state.simplification.accepted is not None
+    previous_record = find_simplification(state, trial_number)
+    had_accepted = previous_record is not None and previous_record.accepted is not None
     record = select_next_block(
         state, searcher.fit_surrogate(estimate_study_drift(state)), space, trial_number
     )

@@ -123,6 +123,20 @@ def test_what_the_evidence_names_is_not_in_the_first_block(
     assert len(reverted) > 1
 
 
+def test_what_was_accepted_for_another_winner_is_not_reverted_for_this_one() -> None:
+    search, winner = searched()
+    trials = [Trial(n, Phase.SEARCH, {}, peak=_peak(100.0)) for n in range(24)]
+    trials.append(Trial(24, Phase.SEARCH, winner, peak=_peak(205.0)))
+    trials.append(Trial(25, Phase.SIMPLIFIED, winner, source_trial=3, peak=_peak(200.0)))
+    earlier = Simplification(
+        of=3, reverted=RESTARTS, accepted=22, without=("web.x.p1",), measured=1
+    )
+    state = State(tuple(trials), simplification=earlier)
+    block = select_next_block(state, search.fit_surrogate(), SPACE, 24)
+    assert (block.of, block.accepted, block.without, block.refused) == (24, None, (), ())
+    assert block.measured == 1
+
+
 def test_what_has_no_effect_beside_the_other_settings_is_reverted_first() -> None:
     conditional = (("web.x.p0", (0.2,)),)
     space = replace(SPACE, dimensions=tuple(

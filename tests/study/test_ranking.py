@@ -415,6 +415,17 @@ def test_a_winner_is_proven_without_what_does_nothing() -> None:
     assert step.phase is Phase.CONFIRM
 
 
+def test_another_leader_is_simplified_anew() -> None:
+    """Further finalists, for which time was left, have changed the leader."""
+    state = believed((STOCK, 90.0), (ADVICE, 60.0), (OTHER, 120.0), (OTHER, 100.0), sd=0.04)
+    state = measured_again(state, Phase.FINALIST, (2, 121.0), (3, 100.0))
+    state = measured_again(state, Phase.SIMPLIFIED, (3, 101.0))
+    block = Simplification(of=3, settings={"a.b.c": 1}, reverted=("a.b.d",), measured=1)
+    state = replace(state, simplification=block, seconds={"load": 60.0})
+    space, budget = SearchSpace((), (), {}), Budget.model_construct(trials=4, time=3600.0)
+    assert select_next_step(state, space, budget, 60.0) == SimplifyStep(2)
+
+
 @pytest.mark.parametrize(("peak", "less"), [(118.0, False), (112.0, False), (95.0, True)])
 def test_a_block_that_clearly_carries_less_is_no_disturbance(peak: float, less: bool) -> None:
     state = believed((STOCK, 50.0), (ADVICE, 60.0), (OTHER, 120.0), sd=0.04)
