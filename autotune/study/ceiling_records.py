@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from autotune.masking import mask_secrets
+
 if TYPE_CHECKING:  # these modules are slow to import, and only their types are needed
     from autotune.environments.cache_peak import CachePeak
     from autotune.loads.closed_load import ClosedLoopCeiling
@@ -43,9 +45,9 @@ class StackCeiling:
             percentiles={
                 f"p{percent:g}": value for percent, value in sorted(result.percentiles.items())
             },
-            failed=result.failure,
+            failed=_mask_text(result.failure),
             limited=result.is_rate_limited,
-            example=result.example,
+            example=mask_secrets(result.example),
         )
 
 
@@ -85,7 +87,7 @@ class CacheCeilingAtSize:
             rate=round(result.rate, 1),
             gigabits=round(result.gigabits, 4),
             hits=round(result.hit_share, 4),
-            failed=result.failure,
+            failed=_mask_text(result.failure),
         )
 
 
@@ -104,3 +106,8 @@ class CacheCeilings:
 
 
 Ceilings = StackCeilings | CacheCeilings
+
+
+def _mask_text(text: str | None) -> str | None:
+    """Return a text from a load generator without its secrets."""
+    return None if text is None else mask_secrets(text)

@@ -75,9 +75,12 @@ class RecordedCall:
 def record_reading(
     trial: int, at: str, purpose: str, reading: Reading, hosts: Mapping[str, HostUsage]
 ) -> RecordedReading:
-    """Return the record of a reading, with the bin edges in milliseconds."""
+    """Return the record of a reading, with the bin edges in milliseconds. Secrets in texts from the load
+    generator are masked.
+    """
     fields = {
-        field_name: getattr(reading, field_name) for field_name in Reading.__dataclass_fields__
+        field_name: _mask_text(getattr(reading, field_name))
+        for field_name in Reading.__dataclass_fields__
     }
     # Edges are rounded to six digits, so several bins may have the same edge.
     histogram: Counter[str] = Counter()
@@ -100,11 +103,12 @@ def encode_command_call(
         "purpose": CALL_PURPOSE,
         "seconds": round(seconds, 3),
     }
-    answer_fields = {
-        key: mask_secrets(value) if isinstance(value, str) else value
-        for key, value in dataclasses.asdict(answer).items()
-    }
+    answer_fields = {key: _mask_text(value) for key, value in dataclasses.asdict(answer).items()}
     return {**common_fields, **answer_fields}
+
+
+def _mask_text(value: Any) -> Any:
+    return mask_secrets(value) if isinstance(value, str) else value
 
 
 def describe_command_call(call: RecordedCall) -> dict[str, float | str | None]:

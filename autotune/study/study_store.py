@@ -246,6 +246,8 @@ class StudyStore:
         fields = dataclasses.asdict(peak)
         if peak.limit is None:
             fields.pop("limit")
+        else:
+            fields["limit"] = mask_secrets(peak.limit)
         self._record_event(
             "measured",
             trial=trial.number,

@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 from optuna.storages import InMemoryStorage
 
+from autotune.environments.peak import Peak
 from autotune.environments.preparation import prepare
 from autotune.errors import AutotuneError
 from autotune.estimate import InstanceCapacity
+from autotune.loads.closed_load import ClosedLoopCeiling
 from autotune.measure import Reading
 from autotune.measure.benchmark import BenchmarkValue
 from autotune.monitor.activity import HostUsage
@@ -19,6 +21,7 @@ from autotune.report.studies import open_study
 from autotune.report.view import build_study_view
 from autotune.space.space import Candidate
 from autotune.study import start
+from autotune.study.ceiling_records import StackCeiling, StackCeilings
 from autotune.study.reading_records import RecordedReading, encode_command_call, record_reading
 from autotune.study.record_codec import decode, encode
 from autotune.study.study_state import Phase
@@ -175,3 +178,19 @@ def test_no_secret_that_a_command_prints_is_recorded(tmp_path: Path) -> None:
     assert "S3cret99" not in raised.value.message
     files = [path for path in directory.rglob("*") if path.is_file()]
     assert not [path.name for path in files if b"S3cret99" in path.read_bytes()]
+
+
+def test_no_secret_that_a_load_generator_prints_is_recorded(tmp_path: Path) -> None:
+    """The generator knows the headers of the requests, and its last line explains a failure."""
+    text = "ab printed no result: cannot send password=S3cret99"
+    reading = Reading(100.0, 1.0, 100, 100, {"not sent": 100}, limited=text)
+    peak = Peak(100.0, 100.0, 100.0, 0.03, "limited", limit=text)
+    ceiling = StackCeiling.from_result(ClosedLoopCeiling(1, failure=text))
+    with closing(StudyStore(tmp_path)) as store:
+        trial = store.begin_trial(Phase.BASELINE, Candidate({}))
+        store.record_reading(record_reading(trial.number, "now", "peak", reading, {}))
+        store.record_peak(trial, peak, reading_count=1, load_seconds=1.0)
+        store.record_ceilings(StackCeilings("ab", (ceiling,)))
+    texts = [(tmp_path / name).read_text() for name in ("events.jsonl", "readings.jsonl")]
+    assert [text.count("ab printed no result") for text in texts] == [2, 1]
+    assert not any("S3cret99" in text for text in texts)
