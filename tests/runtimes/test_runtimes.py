@@ -46,7 +46,8 @@ def test_a_unit_has_the_time_to_stop_that_systemd_gives_it(printed: str, seconds
 
 def test_the_control_group_of_a_unit_is_what_systemd_prints() -> None:
     script = f"""{SERVICE_MANAGER.shell_functions}
-systemctl() {{ [ "$*" = 'show --value -p ControlGroup -- web.service' ] && echo /system.slice/web.service; }}
+systemctl() {{ [ "$*" = 'show --value -p ControlGroup -- web.service' ] &&
+    echo /system.slice/web.service; }}
 group web.service"""
     printed = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)
     assert printed.stdout == "/system.slice/web.service\n"
