@@ -92,10 +92,8 @@ def build_ceiling_request(
         )
     if cache_tier is None:
         _check_closed_load(target.load)
-        client_counts = _parse_client_counts(concurrency)
-        return CeilingRequest(
-            request.settings, None, client_counts, target.load.unpaced, request.rss
-        )
+        client_counts, is_unpaced = _parse_client_counts(concurrency), target.load.unpaced
+        return CeilingRequest(request.settings, None, client_counts, is_unpaced, request.rss)
     catalogue = catalogue_of(target)
     caches = [
         tier_name

@@ -52,6 +52,8 @@ from autotune.transports.base import CommandResult, ConnectionLost
 from autotune.transports.local import LocalTransport
 from autotune.transports.request import Request
 from tests.loads.offered import Recorder, highest, offered
+from tests.study import simulated
+from tests.study.simulated import FormulaFleet
 
 ROUNDING = 1 + 1e-6
 LISTED = (
@@ -298,8 +300,8 @@ def meter_of(host: Recorder, max_rate: float) -> LoadMeter:
 def test_a_closed_loop_is_paced(max_rate: float, clients: int) -> None:
     host, notes = Recorder("load1"), list[str]()
     context: Any = SimpleNamespace(
-        session=SimpleNamespace(fleet=SimpleNamespace(deploy=lambda _: None)),
-        space=SimpleNamespace(build_candidate=lambda _: SimpleNamespace(settings={})),
+        session=SimpleNamespace(fleet=FormulaFleet()),
+        space=simulated.space(),
         progress=SimpleNamespace(note=notes.append),
     )
     meter = meter_of(host, max_rate)

@@ -103,7 +103,7 @@ def check_options(printed: dict[str, str], place: Path) -> list[str]:
     lines = "".join(
         f"{name}) printf '%s\\n' {shlex.quote(text)} ;; " for name, text in printed.items()
     )
-    programs = {"systemctl": f"case $3 in {lines}esac", "systemd-run": 'printf "%s\\n" "$@"'}
+    programs = {"systemctl": f"case $4 in {lines}esac", "systemd-run": 'printf "%s\\n" "$@"'}
     for name, text in programs.items():
         (place / name).write_text(f"#!/bin/sh\n{text}\n")
         (place / name).chmod(0o755)
