@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import ceil, floor
+from math import ceil, floor, isfinite
 from typing import Any
 
 from autotune.errors import AutotuneError, TargetError, TargetErrorCollector, UsageError
@@ -359,9 +359,15 @@ class SearchSpace:
     def complete_without_repair(self, settings: Settings) -> Candidate:
         """Return a candidate with the settings completed but not repaired, because a repeated
         measurement must use the same settings.
+
+        If a derived value is infinite, the result contains its baseline, because records are JSON.
         """
         complete_settings = {**self.baseline, **settings}
-        return Candidate({**complete_settings, **self._compute_derived(complete_settings)})
+        derived_settings = {
+            name: value if isfinite(float(value)) else self.baseline[name]
+            for name, value in self._compute_derived(complete_settings).items()
+        }
+        return Candidate({**complete_settings, **derived_settings})
 
     def is_kept(self, rule: Rule, settings: Settings) -> bool:
         return rule.is_kept(self.to_names(settings))

@@ -33,3 +33,20 @@ def test_a_repeated_trial_names_the_rules_that_limited_its_settings(tmp_path: Pa
         repeated = begin_trial(step, context)
     assert any(CHILDREN in binding for binding in killed.bindings)
     assert (repeated.settings, repeated.bindings) == (killed.settings, killed.bindings)
+
+
+def test_a_configuration_that_divides_by_zero_fails(tmp_path: Path) -> None:
+    """No repair changes the divisor, because it is a choice, and no record can contain infinity."""
+    buffer = "lb.nginx.access_log_buffer"
+    rules = (
+        f"{buffer}: {{choices: [0, 64], default: 64}}",
+        f"cache.memcached.connections: {{derive: 64 MB / {buffer}}}",
+    )
+    space = fleet(tmp_path, "parameters:\n" + "".join(f"  {rule}\n" for rule in rules))
+    assert space.baseline["cache.memcached.connections"] == 1024
+    unused: Any = Silent()
+    with closing(StudyStore(tmp_path / "study")) as store:
+        context = TrialContext(space, unused, store, unused)
+        trial = begin_trial(MeasureStep(Phase.SEARCH, {buffer: 0}), context)
+    assert "no values satisfy the rule" in (trial.failure or "")
+    assert trial.settings[buffer] == 0
