@@ -76,7 +76,7 @@ class HostTemplates:
         return replace(self, adopted_values=replace(self.adopted_values, skipped=skipped_reasons))
 
     def with_kernel_values(self, kernel_values: Settings) -> HostTemplates:
-        """Return the templates with the baselines of kernel settings, which a resumed study uses."""
+        """Return the templates with kernel values of the hosts, which a resumed study uses."""
         values = {**self.adopted_values.values, **kernel_values}
         return replace(self, adopted_values=replace(self.adopted_values, values=values))
 

@@ -463,7 +463,7 @@ def prepare(file: TargetFile) -> StackEnvironment:
     programs = runtime.find_programs(program_users, {**{h.name: h for h in load_hosts}, **hosts})
     inspect_generator(load, load_hosts)
     adopted_configs = _list_adopted_configs(file, runtime, templates)
-    adopted_values = templates.adopted_values
+    adopted_values = kernel.exclude_kernel_values(templates.adopted_values)
     space, own_configs = fix_restart_parameters(file, space, adopted_configs, adopted_values)
     stack_files = StackFiles(file, runtime, hosts)
     with _create_temporary_directory() as directory:
@@ -476,7 +476,7 @@ def prepare(file: TargetFile) -> StackEnvironment:
     # Edits are tested once per study; a resumed study uses the recorded result.
     needs_proof = runtime.installed and file.adopted is None
     edit_proof = prove_edits(space, instances, stack_files.read_values) if needs_proof else NO_PROOF
-    templates = _complete_templates(templates, edit_proof, space)
+    templates = _complete_templates(templates, edit_proof, target, space, facts)
     return StackEnvironment(
         replace(file, adopted=templates.to_record if runtime.installed else None),
         space.with_fixed_parameters(edit_proof.refuted),
@@ -493,10 +493,15 @@ def prepare(file: TargetFile) -> StackEnvironment:
 
 
 def _complete_templates(
-    templates: HostTemplates, edit_proof: EditProof, space: SearchSpace
+    templates: HostTemplates,
+    edit_proof: EditProof,
+    target: Target,
+    space: SearchSpace,
+    facts: Mapping[str, HostFacts],
 ) -> HostTemplates:
-    """Return the templates without refuted parameters, and with the baselines of kernel settings."""
-    kernel_values = kernel.list_baselines(space.dimensions)
+    """Return the templates without refuted parameters, and with the kernel values of the hosts."""
+    facts = kernel.with_recorded_values(target, facts, templates.adopted_values.values)
+    kernel_values = kernel.list_host_values(target, space.dimensions, facts)
     return templates.without_parameters(edit_proof.refuted).with_kernel_values(kernel_values)
 
 

@@ -16,7 +16,7 @@ from autotune.services.sysctl.service import (
     HOST_ONLY_KEY,
     Sysctl,
 )
-from autotune.space.dimension import Dimension
+from autotune.space.dimension import AdoptedValues, Dimension
 from autotune.space.facts import HostFacts
 from autotune.target.model import Target
 
@@ -67,9 +67,20 @@ def list_kernel_values(target: Target, settings: Settings) -> dict[str, dict[str
     return kernel_values
 
 
-def list_baselines(dimensions: Iterable[Dimension]) -> dict[str, Value]:
-    """Return the baselines of the kernel settings, for the record of a study."""
-    return {d.name: d.baseline for d in dimensions if _is_kernel_setting(d)}
+def list_host_values(
+    target: Target, dimensions: Iterable[Dimension], facts: Mapping[str, HostFacts]
+) -> dict[str, Value]:
+    """Return the values of the kernel settings on the hosts, for the record of a study.
+
+    A baseline may differ from them, because the target may set it. The order of choices and the range
+    depend on the value of the host.
+    """
+    first_hosts = {tier_name: tier.hosts[0] for tier_name, tier in target.tiers.items()}
+    return {
+        d.name: with_host_value(d, facts[first_hosts[ParameterName.parse(d.name).tier]]).baseline
+        for d in dimensions
+        if _is_kernel_setting(d)
+    }
 
 
 def with_recorded_values(
@@ -90,6 +101,16 @@ def with_recorded_values(
         )
         for host, host_facts in facts.items()
     }
+
+
+def exclude_kernel_values(adopted_values: AdoptedValues) -> AdoptedValues:
+    """Return the values without kernel settings, which the facts of the hosts contain."""
+    values = {
+        name: value
+        for name, value in adopted_values.values.items()
+        if ParameterName.parse(name).service != Sysctl.name
+    }
+    return replace(adopted_values, values=values)
 
 
 def find_unsettable_settings(

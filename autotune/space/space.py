@@ -423,7 +423,7 @@ def build_space(
         dimensions, excluded_lines = build_declared_dimensions(file), tuple[str, ...]()
     else:
         facts = kernel.with_recorded_values(target, facts, adopted_values.values)
-        dimensions = build_dimensions(file, facts, adopted_values)
+        dimensions = build_dimensions(file, facts, kernel.exclude_kernel_values(adopted_values))
         unsettable_names, excluded_lines = kernel.find_unsettable_settings(
             target, dimensions, facts
         )

@@ -106,17 +106,36 @@ def test_limits_reach_what_the_host_allows(tmp_path: Path) -> None:
     assert limits["lb.limits.nofile"] == (1024, 100_000)
 
 
-def test_a_resumed_study_keeps_the_baselines_that_it_recorded(tmp_path: Path) -> None:
-    """A killed session leaves its last values on the hosts."""
-    kernel_values = {**KERNEL, "net.ipv4.tcp_available_congestion_control": "reno bbr cubic htcp"}
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "",
+        "web.sysctl.net.ipv4.tcp_congestion_control: {default: cubic}",
+        "web.sysctl.net.core.somaxconn: {default: 4096}",
+        "web.sysctl.vm.swappiness: {default: 60}",
+    ],
+)
+def test_a_resumed_study_keeps_the_baselines_that_it_recorded(tmp_path: Path, rule: str) -> None:
+    """A killed session leaves its last values on the hosts.
+
+    Optuna accepts no other order of choices in a resumed study.
+    """
+    kernel_values = {
+        **KERNEL,
+        "net.core.somaxconn": "100",  # below the range of the catalogue
+        "net.ipv4.tcp_available_congestion_control": "reno bbr cubic htcp",
+        "vm.swappiness": "30",
+    }
     host = replace(ROOMY, kernel_values=kernel_values)
     left_values = {"net.core.somaxconn": "65535", "net.ipv4.tcp_congestion_control": "cubic"}
     hosts = ("lb1", "web1", "web2", "mc1", "db1")
-    fleet(tmp_path)
+    fleet(tmp_path, f"parameters: {{{rule}}}\n")
     target_file = read_target(tmp_path / "fleet.yaml")
     first = build_space(target_file, dict.fromkeys(hosts, host))
     facts = dict.fromkeys(hosts, replace(host, kernel_values={**kernel_values, **left_values}))
-    recorded = AdoptedValues(kernel.list_baselines(first.dimensions))
+    recorded = AdoptedValues(
+        kernel.list_host_values(target_file.target, first.dimensions, dict.fromkeys(hosts, host))
+    )
     resumed = build_space(target_file, facts, recorded)
     assert resumed.dimensions == first.dimensions
     assert build_space(target_file, facts).baseline != first.baseline
