@@ -854,8 +854,11 @@ def _apply_parameter_rule(
 
 
 def _check_derived_rule(target_file: TargetFile, dimension: Dimension, rule: ParameterRule) -> None:
-    """Raise TargetError if the rule sets values of a parameter that the catalogue computes."""
-    formula = dimension.parameter.derive
+    """Raise TargetError if the rule sets values of a parameter that the catalogue computes.
+
+    The rule of a study that already started is accepted, because earlier versions ignored it.
+    """
+    formula = dimension.parameter.derive if target_file.adopted is None else ""
     for key in ("default", "choices") if formula else ():
         if getattr(rule, key) is not None:
             raise target_file.document.build_error(

@@ -56,8 +56,9 @@ def rebuild_environment(
     bed = next(iter(_find_beds(records)), None)
     if bed is not None:
         target_file = target_file.for_bed(bed)
-    adopted_record = find_adopted_record(records, bed)
-    skipped_reasons = from_record(adopted_record or {}).adopted_values.skipped
+    adopted_record = find_adopted_record(records, bed) or {}
+    target_file = replace(target_file, adopted=adopted_record)
+    skipped_reasons = from_record(adopted_record).adopted_values.skipped
     facts = (
         {}
         if target_file.target.command

@@ -10,7 +10,7 @@ from autotune.errors import TargetError, UsageError
 from autotune.space.dimension import AdoptedValues
 from autotune.space.space import build_space
 from autotune.target.read_target import read_target
-from tests.space.targets import GB, ROOMY, fleet
+from tests.space.targets import FLEET, GB, ROOMY, fleet
 
 CHILDREN = "web.php_fpm.max_children"
 
@@ -143,6 +143,17 @@ def test_a_computed_value_takes_no_other_value(tmp_path: Path, rule: str) -> Non
     with pytest.raises(TargetError, match=re.escape(said)) as caught:
         fleet(tmp_path, parameters(f"{WORKERS}: {{{rule}}}"), APACHE)
     assert "set ServerLimit and ThreadsPerChild" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("rule", ["default: 400", "choices: [200, 400]"])
+def test_a_study_keeps_a_rule_that_earlier_versions_ignored(tmp_path: Path, rule: str) -> None:
+    """Its target cannot change without invalidating its readings."""
+    path = tmp_path / "fleet.yaml"
+    path.write_text(FLEET.replace(*APACHE) + parameters(f"{WORKERS}: {{{rule}}}"))
+    facts = dict.fromkeys(("lb1", "web1", "web2", "mc1", "db1"), ROOMY)
+    space = build_space(replace(read_target(path), adopted={}), facts)
+    assert space.baseline == fleet(tmp_path, "", APACHE).baseline
+    assert WORKERS not in {d.name for d in space.tunable_dimensions}
 
 
 @pytest.mark.parametrize(("processes", "workers"), [(2, 200), (100, 1000)])

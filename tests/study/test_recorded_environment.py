@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from autotune.study.study_state import Phase
 from autotune.study.study_store import StudyStore
 from autotune.study.trial import begin_trial
 from autotune.target.read_target import read_target
+from tests.space.targets import FLEET, ROOMY
 from tests.study.simulated import LOCAL, FormulaFleet, context, space
 
 CHILDREN = "web.php_fpm.max_children"
@@ -99,3 +101,17 @@ def test_a_template_has_a_size_limit(tmp_path: Path) -> None:
         file.truncate(MAX_TEMPLATE_BYTES + 1)
     with pytest.raises((ForeignFileError, RenderError), match="larger than"):
         templates.render_file((tmp_path,), "large.conf.j2", {})
+
+
+def test_a_space_is_rebuilt_from_a_target_that_is_refused_today(tmp_path: Path) -> None:
+    """Earlier versions ignored the default of a parameter that is computed."""
+    text = FLEET.replace("lb1, service: nginx", "lb1, service: apache")
+    rule = "parameters: {lb.apache.MaxRequestWorkers: {default: 512}}\n"
+    (tmp_path / "fleet.yaml").write_text(text)
+    facts = dict.fromkeys(("lb1", "web1", "web2", "mc1", "db1"), ROOMY)
+    asked = build_space(read_target(tmp_path / "fleet.yaml"), facts)
+    recorded_facts = {host: dict(ROOMY.to_names()) for host in facts}
+    with closing(StudyStore(tmp_path / "s")) as store:
+        store.record_study_start("s", text + rule, source="/gone.yaml", facts=recorded_facts)
+        store.begin_trial(Phase.BASELINE, asked.complete_without_repair(asked.baseline))
+    assert read_environment(tmp_path / "s").space.baseline == asked.baseline
