@@ -82,13 +82,14 @@ def join_study(
         for bed, bed_environment in environment.environments.items()
     }
     write_study_target(study, directory)
-    own_target = dump_yaml(environment.file.target).encode()
-    for bed in environment.environments:
-        ownership.seal_bed(directory, bed, own_target)
     create_store = partial(SharedStore, database=storage, study=study, heartbeat_policy=heartbeat)
     with open_locked_store(environment, directory, progress, create_store) as store:
         assert isinstance(store, SharedStore)
         store.join_beds(bed_fields)
+        # A refused worker must not replace the targets of the worker that uses the beds.
+        own_target = dump_yaml(environment.file.target).encode()
+        for bed in environment.environments:
+            ownership.seal_bed(directory, bed, own_target)
         searcher = start.create_searcher(environment, study.name, InMemoryStorage())
         searcher.reseed_sampler()
         progress.note(f"sampler {searcher.chosen.name}: {searcher.chosen.reason}")

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from autotune.errors import TargetError
-from autotune.study.join_study import _adapt_target
+from autotune.environments import multi_bed
+from autotune.errors import LockedError, TargetError
+from autotune.study import ownership
+from autotune.study.directory import StudyLock
+from autotune.study.join_study import _adapt_target, join_study, write_study_target
 from autotune.study.study_database import SharedStudy
-from autotune.target.read_target import TargetFile, read_target
+from autotune.target.beds import find_bed_directory
+from autotune.target.read_target import TARGET_FILE_NAME, TargetFile, read_target
 from tests.modelled import noisy
-from tests.study.test_bed_workers import BEDS
+from tests.study.test_bed_workers import BEDS, Silent
 
 STUDY_TARGET = noisy(f"budget: {{trials: 8, time: 30m}}\nbeds:\n{BEDS}")
 FIRST_RECORD = {"event": "study", "started": "now", "shared": True}
@@ -51,3 +56,19 @@ def test_a_worker_with_another_stack_or_objective_is_refused(
 ) -> None:
     with pytest.raises(TargetError, match=rf"differs from the target of study shop:\n  {path}"):
         adapt(tmp_path, *change)
+
+
+def test_a_refused_worker_keeps_the_targets_of_the_running_worker(tmp_path: Path) -> None:
+    """`restore` uses the target with which the running worker changed the hosts."""
+    (tmp_path / "worker.yaml").write_text(STUDY_TARGET.replace("capacity: 0.8", "capacity: 0.7"))
+    environment = multi_bed.prepare(read_target(tmp_path / "worker.yaml"), ("b",))
+    study = SharedStudy(1, "shop", STUDY_TARGET, FIRST_RECORD)
+    directory = tmp_path / "shop"
+    unused: Any = Silent()
+    write_study_target(study, directory)
+    ownership.seal_bed(directory, "b", STUDY_TARGET.encode())
+    with StudyLock(directory / "lock"), pytest.raises(LockedError):
+        join_study(environment, directory, unused, study=study, storage=unused)
+    path = find_bed_directory(directory, "b") / TARGET_FILE_NAME
+    assert path.read_text() == STUDY_TARGET
+    assert ownership.has_valid_bed_seal(directory, "b")
