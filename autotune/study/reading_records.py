@@ -82,13 +82,16 @@ def record_reading(
         field_name: _mask_text(getattr(reading, field_name))
         for field_name in Reading.__dataclass_fields__
     }
+    # Kinds of errors may be messages, and masked messages may be equal.
+    errors: Counter[str] = Counter()
+    for kind, count in reading.errors.items():
+        errors[mask_secrets(kind)] += count
     # Edges are rounded to six digits, so several bins may have the same edge.
     histogram: Counter[str] = Counter()
     for edge, count in sorted(reading.histogram.items()):
         histogram[f"{edge * 1000:g}"] += count
-    return RecordedReading(
-        trial, at, purpose, **{**fields, "histogram": dict(histogram), "hosts": hosts}
-    )
+    counts = {"errors": dict(errors), "histogram": dict(histogram)}
+    return RecordedReading(trial, at, purpose, **{**fields, **counts, "hosts": hosts})
 
 
 def encode_command_call(
