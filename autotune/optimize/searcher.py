@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import optuna
+from optuna.distributions import BaseDistribution, check_distribution_compatibility
 from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, TrialState
 
@@ -93,6 +94,13 @@ class Outcome:
     notes: Mapping[str, str | float | int]
 
 
+def _check_distribution(name: str, recorded: BaseDistribution, current: BaseDistribution) -> None:
+    try:
+        check_distribution_compatibility(recorded, current)
+    except ValueError as error:
+        raise ValueError(f"the possible values of {name} have changed") from error
+
+
 def _count_stored_trials(storage: BaseStorage, study_name: str) -> int:
     try:
         study_id = storage.get_study_id_from_name(study_name)
@@ -148,8 +156,15 @@ class Searcher:
         )
 
     def check_trials(self) -> None:
-        """Read the recorded trials as samplers do. Raises the same errors for invalid trials."""
+        """Read the recorded trials as samplers do. Raises the same errors for invalid trials.
+
+        Raises ValueError if the choices or the scale of a parameter have changed. Optuna would then
+        refuse the next suggestion.
+        """
         trials = self._study.get_trials(deepcopy=False)
+        for trial in trials:
+            for name in trial.distributions.keys() & self._distributions.keys():
+                _check_distribution(name, trial.distributions[name], self._distributions[name])
         if trials:
             collect_observations(self._task.grid, trials, NO_TRIAL, read_shifts(self._study))
 

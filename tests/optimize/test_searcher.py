@@ -243,3 +243,24 @@ def test_a_range_from_zero_keeps_its_scale_when_it_is_narrowed(
         suggestion = search.suggest()
         assert 64 <= float(suggestion.values[name]) <= 256
         search.record_outcome(suggestion.number, suggestion.values, told(number, 100.0))
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"baseline": "dynamic", "choices": ("dynamic", "static")},
+        {"baseline": "dynamic", "choices": ("dynamic", "ondemand", "static")},
+        {"baseline": 1, "low": 1, "high": 9},
+    ],
+)
+def test_a_parameter_with_other_choices_is_named(
+    storage: RDBStorage, changed: dict[str, object]
+) -> None:
+    """Another version of autotune, or other software on the hosts, may offer other choices."""
+    number = searcher(storage).suggest().number
+    searcher(storage).check_trials()
+    space = (SPACE[0], dimension(SPACE[1].name, **changed), *SPACE[2:])
+    resumed = Searcher(storage, "s", SearchSpace(space, (), {}), "tpe", 1)
+    resumed.discard_trial(number)
+    with pytest.raises(ValueError, match=f"the possible values of {SPACE[1].name} have changed"):
+        resumed.check_trials()
