@@ -287,8 +287,10 @@ def describe_requests(request: Request, visits: tuple[WeightedVisit, ...]) -> di
 
 def list_authorities(request: Request) -> list[str]:
     """Return the host names of the site in URLs, with and without a port."""
-    host_names = [name for name in (request.host, request.endpoint.host) if name]
-    names_with_port = [str(Endpoint(name, request.endpoint.port)) for name in host_names]
+    hosts = [host for host in (request.host, request.endpoint.host) if host]
+    names_with_port = [str(Endpoint(host, request.endpoint.port)) for host in hosts]
+    # IPv6 addresses are in brackets in URLs without a port, too
+    host_names = [name.rpartition(":")[0] for name in names_with_port]
     is_default_port = request.endpoint.port == DEFAULT_PORTS[request.scheme]
     return [
         name.lower()

@@ -129,6 +129,22 @@ def test_a_host_known_by_name_alone_is_asked_by_its_own_name() -> None:
     assert order["headers"] == {"Host": "shop.example:8443"}
 
 
+@pytest.mark.parametrize(
+    ("host", "port", "names"),
+    [
+        (None, 80, ["[fd00::1]", "[fd00::1]:80"]),
+        ("Shop.example", 80, ["shop.example", "[fd00::1]", "shop.example:80", "[fd00::1]:80"]),
+        ("shop.example", 8080, ["shop.example", "shop.example:8080", "[fd00::1]:8080"]),
+    ],
+)
+def test_an_ipv6_address_is_in_brackets_as_in_urls(
+    host: str | None, port: int, names: list[str]
+) -> None:
+    """A script may request this address without a port, and so may a redirect."""
+    _, order = build_order(K6Generator(), Request(Endpoint("fd00::1", port), "/a", host=host))
+    assert order["names"] == names
+
+
 def test_the_rate_is_in_requests_whatever_the_sessions() -> None:
     session = {"weight": 1, "session": [{"path": "/a", "think": "2s"}, {"path": "/b"}]}
     visits = (WeightedVisit(path="/", weight=2), WeightedVisit.model_validate(session))
