@@ -281,7 +281,8 @@ class K6ScriptGenerator(K6Generator):
         pause_seconds = summary.get("pause", 0)
         if (
             not isinstance(pause_seconds, int | float)
-            or pause_seconds <= MAX_THINK_SECONDS
+            # the script adds up its pauses, such as twenty of 0.1 s, and the sum is not exact
+            or round(pause_seconds, 3) <= MAX_THINK_SECONDS
             or not (result.limited or result.errors.get("unanswered"))
         ):
             return None
