@@ -120,7 +120,7 @@ def check_new_directory(parameter: typer.CallbackParam, path: Path) -> Path:
             hint="use an empty or new directory, such as `--out winner`",
         )
     if path.suffix.lower() in FORMAT_SUFFIXES:
-        directory = path.with_name(path.name.partition(".")[0])
+        directory = path.with_name(path.name.lstrip(".").partition(".")[0])
         raise UsageError(
             f"{option} {path}: is the name of a file, and an export is a directory",
             hint=f"name a directory, such as `{option} {shlex.quote(str(directory))}`",

@@ -91,6 +91,7 @@ def test_what_can_be_written_is_accepted(
         ("deep/full", "is not empty", "deep/full-2"),
         (".", "is not empty", "winner"),
         ("deep/winner.zip", "is the name of a file", "deep/winner"),
+        (".winner.json", "is the name of a file", "winner"),
     ],
 )
 def test_an_example_of_a_directory_is_next_to_the_given_one(
