@@ -300,6 +300,7 @@ class LoadGenerator(ABC):
     - ``packages``: Debian packages that contain the generator. ``package_source``: another source
       of the generator.
     - ``unchecked_tls``: the TLS checks that the generator omits.
+    - ``ipv6``: false if the generator cannot connect to IPv6 addresses.
     - ``supported_methods``: the HTTP methods that the generator can send; ``None`` for any.
     - ``requests_per_iteration``: the most requests in one iteration; the generator's rate counts
       iterations.
@@ -310,6 +311,7 @@ class LoadGenerator(ABC):
     packages: tuple[str, ...] = ()
     package_source: str = ""
     http2 = False
+    ipv6 = True
     unchecked_tls = ""
     supported_methods: frozenset[str] | None = None
     requests_per_iteration = 1.0

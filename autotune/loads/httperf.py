@@ -246,6 +246,7 @@ class HttperfGenerator(LoadGenerator):
     name = "httperf"
     packages = ("httperf",)
     limits = PROCESS_LIMITS
+    ipv6 = False
     unchecked_tls = (
         "httperf sends no server name in TLS and checks no certificate; the probe does both"
     )

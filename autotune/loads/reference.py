@@ -37,6 +37,7 @@ GENERATOR_REFERENCES = (
             "autotune itself verifies the certificate before each trial.",
             "autotune refuses sessions over TLS, because httperf leaves part of a long response unread.",
             "The latency of a session is the mean latency of its requests. Pauses last at most 2 s.",
+            "It supports only IPv4.",
         ),
     ),
     GeneratorReference(

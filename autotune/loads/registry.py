@@ -18,6 +18,7 @@ from autotune.loads.httperf import HttperfGenerator
 from autotune.loads.httperf_sessions import SessionGenerator
 from autotune.loads.k6 import K6Generator
 from autotune.loads.oha import OhaGenerator
+from autotune.loads.target_request import list_load_addresses
 from autotune.loads.workload import UnusableWorkload
 from autotune.target import requests_file
 from autotune.target.read_target import TargetFile
@@ -56,6 +57,7 @@ def find_generator(target_file: TargetFile) -> LoadGenerator:
         raise target_file.document.unknown_name_error(
             ["load", "generator"], "generator", LOAD_GENERATORS, generator_name
         )
+    _check_addresses(target_file, load)
     _check_request(target_file, load)
     if script := target_file.target.load.script:
         with _locate_errors(target_file, "script", script):
@@ -77,6 +79,17 @@ def find_generator(target_file: TargetFile) -> LoadGenerator:
                 visits = reader(_resolve_path(target_file, path))
                 return _with_visits(target_file, load, load_key, visits)
     return load
+
+
+def _check_addresses(target_file: TargetFile, load: LoadGenerator) -> None:
+    """Raise TargetError if the generator cannot connect to an address of the entry tier."""
+    if load.ipv6 or target_file.target.simulated:
+        return
+    for address in list_load_addresses(target_file.target):
+        if ":" in address:
+            reason = f"{load.name} cannot connect to the IPv6 address {address}"
+            hint = "write `load: {generator: oha}` or `load: {generator: k6}`"
+            raise target_file.document.build_error(["load", "generator"], reason, hint=hint)
 
 
 def _check_request(target_file: TargetFile, load: LoadGenerator) -> None:

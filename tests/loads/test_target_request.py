@@ -9,6 +9,7 @@ import pytest
 from autotune.deploy.stack import Stack
 from autotune.environments.name_checks import check_names
 from autotune.errors import TargetError
+from autotune.loads.registry import find_generator
 from autotune.loads.target_request import build_request
 from autotune.services.base import Endpoint
 from autotune.target.read_target import TargetFile, read_target
@@ -122,3 +123,27 @@ def test_httperf_speaks_no_http_2(tmp_path: Path) -> None:
     with pytest.raises(TargetError, match=r"httperf supports only HTTP/1\.1") as refused:
         check_names(target(tmp_path, 'url: "https://shop.example", http: 2'))
     assert "oha" in str(refused.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("replaced", "load", "is_refused"),
+    [
+        ("198.18.0.2", "path: /", True),
+        ("198.18.0.2", "generator: k6", False),
+        ("198.18.0.2", "generator: oha", False),
+        ("198.18.0.2", "vip: 198.18.0.9", False),
+        ("198.18.0.9", "vip: 198.18.0.9", True),
+        ("198.18.0.3", "path: /", False),  # behind the entry tier
+    ],
+)
+def test_httperf_connects_to_no_ipv6_address(
+    tmp_path: Path, replaced: str, load: str, is_refused: bool
+) -> None:
+    file = target(tmp_path, load)
+    file.path.write_text(file.path.read_text().replace(replaced, "'fd00::1'"))
+    if not is_refused:
+        find_generator(read_target(file.path))
+        return
+    with pytest.raises(TargetError, match="cannot connect to the IPv6 address fd00::1") as refused:
+        check_names(read_target(file.path))
+    assert "generator: oha" in str(refused.value.hint)
