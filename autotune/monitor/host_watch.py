@@ -295,16 +295,22 @@ def find_process_owners(host: WatchedHost) -> ProcessOwners:
         leader = read_session_leader(Path(instance.placement.directory), instance.service.name)
         if host.transport is None and leader is not None:
             instance_by_session[leader.pid] = instance.name
-        service = instance.service
-        for alternatives in (*service.programs.values(), service.serving_processes):
-            programs |= {
-                Path(program).name[:_MAX_PROGRAM_NAME]: instance.name for program in alternatives
-            }
+        programs |= _map_programs(instance)
     return ProcessOwners(instance_by_session, programs)
 
 
-def read_groups(host: WatchedHost) -> dict[str, str]:
-    """Return the service instance of each control group of a host's units.
+def _map_programs(instance: ServiceInstance) -> dict[str, str]:
+    """Return the name of the instance for each name that one of its processes may have."""
+    service = instance.service
+    return {
+        Path(program).name[:_MAX_PROGRAM_NAME]: instance.name
+        for alternatives in (*service.programs.values(), service.serving_processes)
+        for program in alternatives
+    }
+
+
+def read_groups(host: WatchedHost) -> dict[str, dict[str, str]]:
+    """Return the service instances in each control group of a host's units, by program.
 
     The result is empty if the names of programs are enough to recognise all processes. Names are not
     enough in containers, because other containers may run the same program. Names are also not enough
@@ -313,18 +319,20 @@ def read_groups(host: WatchedHost) -> dict[str, str]:
     manager = host.service_manager
     if manager is None or not (host.is_isolated or _shares_programs(host)):
         return {}
-    instance_by_unit = {
-        unit: instance.name for instance in host.instances if (unit := _find_unit(instance))
-    }
+    # A unit may run several services: for example, one container with nginx and PHP-FPM.
+    programs_by_unit: dict[str, dict[str, str]] = {}
+    for instance in host.instances:
+        if unit := _find_unit(instance):
+            programs_by_unit.setdefault(unit, {}).update(_map_programs(instance))
     results = run_commands(
         host.transport or LocalTransport(host.name),
-        [Command(("group", unit)) for unit in instance_by_unit],
+        [Command(("group", unit)) for unit in programs_by_unit],
         timeout=GROUP_SECONDS,
         functions=manager.shell_functions,
     )
     return {
-        group: instance_name
-        for instance_name, result in zip(instance_by_unit.values(), results, strict=True)
+        group: programs
+        for programs, result in zip(programs_by_unit.values(), results, strict=True)
         # A unit that does not run has no group.
         if result.ok and len(group := result.stdout.strip()) > 1
     }

@@ -46,13 +46,13 @@ class ProcessOwners:
     """Rules that assign processes to services: by session for private processes, otherwise by program.
 
     ``programs`` contains names as in ``/proc/PID/comm``, which Linux cuts to 15 characters. ``groups``
-    maps control groups to services whose processes the program alone does not show. A control group is
-    any unique part of its path.
+    contains the same mapping for each control group, for services whose processes the program alone does
+    not show. A control group is any unique part of its path.
     """
 
     sessions: Mapping[int, str] = field(default_factory=dict)
     programs: Mapping[str, str] = field(default_factory=dict)
-    groups: Mapping[str, str] = field(default_factory=dict)
+    groups: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def find_owner(self, process: ProcessStat, group_paths: str = "") -> str | None:
         """Return the service of a process, or ``None``. ``group_paths`` is the text of
@@ -63,11 +63,12 @@ class ProcessOwners:
         name = self.programs.get(process.program)
         if name is None or not self.groups:
             return name
-        group_owner = next(
-            (owner for group, owner in self.groups.items() if group in group_paths), None
-        )
+        for group, programs in self.groups.items():
+            if group in group_paths:
+                return programs.get(process.program)
         # A process outside of all groups belongs to another program, unless the group is unknown.
-        return group_owner or (None if name in self.groups.values() else name)
+        has_group = any(name in programs.values() for programs in self.groups.values())
+        return None if has_group else name
 
 
 @dataclass(frozen=True)

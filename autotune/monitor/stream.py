@@ -210,7 +210,7 @@ class SampleStream:
         directory = "/run" if as_root else "/tmp"  # noqa: S108  # O_EXCL, random
         self._pid_file = f"{directory}/autotune-watch.held.{secrets.token_hex(8)}"
 
-    def set_groups(self, groups: Mapping[str, str]) -> None:
+    def set_groups(self, groups: Mapping[str, Mapping[str, str]]) -> None:
         """Assign processes to services by control group: see ``ProcessOwners.groups``."""
         self._owners = replace(self._owners, groups=groups)
 

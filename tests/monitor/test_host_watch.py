@@ -232,24 +232,35 @@ IN_CONTAINERS = ServiceManager(
 @pytest.mark.parametrize(
     ("manager", "units", "groups"),
     [
-        (IN_CONTAINERS, ("lb", "web"), {"lb-id": "lb.a.nginx", "web-id": "web.a.nginx"}),
-        (IN_CONTAINERS, ("lb", "absent"), {"lb-id": "lb.a.nginx"}),
-        (IN_CONTAINERS, ("lost", "web"), {"web-id": "web.a.nginx"}),
+        (IN_CONTAINERS, ("lb", "web"),
+         {"lb-id": {"nginx": "lb.a.nginx"}, "web-id": {"nginx": "web.a.nginx"}}),
+        (IN_CONTAINERS, ("lb", "absent"), {"lb-id": {"nginx": "lb.a.nginx"}}),
+        (IN_CONTAINERS, ("lost", "web"), {"web-id": {"nginx": "web.a.nginx"}}),
         # Units that run the same program, and the same unit.
         (replace(IN_CONTAINERS, wrap_command=None), ("lb", "web"),
-         {"lb-id": "lb.a.nginx", "web-id": "web.a.nginx"}),
+         {"lb-id": {"nginx": "lb.a.nginx"}, "web-id": {"nginx": "web.a.nginx"}}),
         (replace(IN_CONTAINERS, wrap_command=None), ("web", "web"), {}),
         (None, ("lb", "web"), {}),
     ],
 )  # fmt: skip
 def test_units_with_the_same_program_have_groups(
-    manager: ServiceManager | None, units: tuple[str, str], groups: dict[str, str]
+    manager: ServiceManager | None, units: tuple[str, str], groups: dict[str, dict[str, str]]
 ) -> None:
     instances = tuple(
         ServiceInstance(Nginx(), replace(site_of(Role.PROXY, installed=True), tier=tier, unit=unit))
         for tier, unit in zip(("lb", "web"), units, strict=True)
     )
     assert read_groups(WatchedHost("a", 2.0, instances, Root(), manager)) == groups
+
+
+def test_processes_of_one_container_belong_to_the_services_of_their_programs() -> None:
+    instances = tuple(
+        ServiceInstance(service, replace(site_of(role, installed=True), unit="web"))
+        for service, role in ((PhpFpm(), Role.APP), (Nginx(), Role.WEB))
+    )
+    app, web = (instance.name for instance in instances)
+    groups = read_groups(WatchedHost("a", 2.0, instances, Root(), IN_CONTAINERS))
+    assert (groups["web-id"]["php-fpm8.2"], groups["web-id"]["nginx"]) == (app, web)
 
 
 def test_the_log_of_the_host_is_not_that_of_a_container() -> None:

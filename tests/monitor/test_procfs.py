@@ -166,7 +166,8 @@ LB, WEB, OTHER = ("3a" * 32, "b7" * 32, "c0" * 32)
 
 def test_containers_with_the_same_program_are_told_apart_by_their_groups() -> None:
     owners = ProcessOwners(
-        programs={"nginx": "web", "redis-server": "store"}, groups={LB: "lb", WEB: "web"}
+        programs={"nginx": "web", "php-fpm8.2": "web-app", "redis-server": "store"},
+        groups={LB: {"nginx": "lb", "php-fpm8.2": "lb-app"}, WEB: {"nginx": "web"}},
     )
     stat = "{0} ({1}) S 1 1 1 0 -1 0 0 0 0 0 {0} 0 0 0 20 0 1 0 7 0 3 0"
     groups = {
@@ -175,11 +176,12 @@ def test_containers_with_the_same_program_are_told_apart_by_their_groups() -> No
         300: ("nginx", f"0::/machine.slice/libpod-{WEB}.scope/container\n"),
         400: ("nginx", f"0::/machine.slice/libpod-{OTHER}.scope/container\n"),  # another project
         500: ("redis-server", f"0::/system.slice/docker-{OTHER}.scope\n"),  # its group is unknown
+        600: ("php-fpm8.2", f"0::/system.slice/docker-{LB}.scope\n"),  # next to nginx
     }
     files = {f"/proc/{pid}/stat": stat.format(pid, name) for pid, (name, _) in groups.items()}
     files |= {f"/proc/{pid}/cgroup": text for pid, (_, text) in groups.items()}
     found = {name: group.cpu for name, group in sum_by_service(files, owners).items()}
-    assert found == {"lb": 1.0, "web": 5.0, "store": 5.0}
+    assert found == {"lb": 1.0, "web": 5.0, "store": 5.0, "lb-app": 6.0}
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,7 @@ def test_processes_are_assigned_by_their_control_groups() -> None:
     own_group = Path("/proc/self/cgroup").read_text().splitlines()[-1]
     for group, name in ((own_group, "mine"), ("/no/such/group", None)):
         running = SampleStream(LocalTransport(), OWNERS, 0)
-        running.set_groups({group: name or "me"})
+        running.set_groups({group: {NAME: name or "me"}})
         (sample,) = running.run().samples
         assert set(sample.processes) == ({name} if name else set())
 
