@@ -389,7 +389,16 @@ class Deployment(Fleet):
         current_states = self._add_isolated_files(
             desired_state, {name: host.state for name, host in current_hosts.items()}
         )
-        if changed_files := list_changed_files(digests_by_host, current_states):
+        # The backup explains why other paths, such as hard links, cannot be replaced.
+        readable_digests = {
+            host: {
+                path: digest
+                for path, digest in digests.items()
+                if current_hosts[host].observed.files[path].kind in ("file", "link", "absent")
+            }
+            for host, digests in digests_by_host.items()
+        }
+        if changed_files := list_changed_files(readable_digests, current_states):
             raise AutotuneError(
                 f"{', '.join(changed_files)}: changed after autotune had read the file, so a deployment "
                 "would undo the change",

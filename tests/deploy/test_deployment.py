@@ -152,12 +152,8 @@ def test_a_host_that_others_change_during_a_trial_stops_the_study(
         hosts.unlock(restored=True)
 
 
-@pytest.mark.parametrize("content", [b"read\n", b"edited by hand\n", None])
-def test_a_file_that_was_changed_after_its_template_was_made_is_not_overwritten(
-    tmp_path: Path, content: bytes | None
-) -> None:
-    """As between two sessions of a study, or while `run` waits for its confirmation."""
-    conf = tmp_path / "conf"
+def build_editing_deployment(tmp_path: Path, conf: Path) -> tuple[Deployment, Any, ManagedHosts]:
+    """Return a deployment that edits a file of this machine, its desired state, and its hosts."""
     conf.write_bytes(b"read\n")
     digest = hashlib.sha256(conf.read_bytes()).hexdigest()
     own = AdoptedConfig((ConfigFile(str(conf), "conf.j2", digest=digest),))
@@ -175,6 +171,16 @@ def test_a_file_that_was_changed_after_its_template_was_made_is_not_overwritten(
     fleet = build_deployment(hosts)
     fleet.stack = SimpleNamespace(hosts=("here",))  # type: ignore[assignment]
     fleet.runtime = SimpleNamespace(layout=RuntimeLayout())  # type: ignore[assignment]
+    return fleet, desired, hosts
+
+
+@pytest.mark.parametrize("content", [b"read\n", b"edited by hand\n", None])
+def test_a_file_that_was_changed_after_its_template_was_made_is_not_overwritten(
+    tmp_path: Path, content: bytes | None
+) -> None:
+    """As between two sessions of a study, or while `run` waits for its confirmation."""
+    conf = tmp_path / "conf"
+    fleet, desired, hosts = build_editing_deployment(tmp_path, conf)
     hosts.lock()
     if content is None:
         conf.unlink()
@@ -188,4 +194,14 @@ def test_a_file_that_was_changed_after_its_template_was_made_is_not_overwritten(
         with pytest.raises(AutotuneError, match=f"here: {conf}: changed after autotune had read"):
             fleet._back_up_hosts(desired)
         assert not hosts["here"].is_changed
+    hosts.unlock(restored=True)
+
+
+def test_a_path_that_cannot_be_replaced_is_refused_for_this_reason(tmp_path: Path) -> None:
+    conf = tmp_path / "conf"
+    fleet, desired, hosts = build_editing_deployment(tmp_path, conf)
+    (tmp_path / "other name").hardlink_to(conf)
+    hosts.lock()
+    with pytest.raises(AutotuneError, match="conf is one of several hard links to a file"):
+        fleet._back_up_hosts(desired)
     hosts.unlock(restored=True)
