@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -31,6 +32,8 @@ LOCAL_SAMPLE_SECONDS = 0.5
 COUNTER_POLL_SECONDS = 1.0
 LAST_SAMPLE_SECONDS = 3.0  # longest wait for a host's last sample
 GROUP_SECONDS = 5.0  # longest wait for the control groups of a host's units
+# longest wait for the control groups after the last sample; shorter than the wait for samples
+LATE_GROUP_SECONDS = 2.0
 _MAX_PROGRAM_NAME = 15  # maximum length of a program's name in the kernel
 # Messages that programs log if the kernel denies a resource
 KERNEL_COMPLAINTS = {
@@ -181,9 +184,12 @@ class HostWatch:
         )
 
     def _start_thread(self, action: Callable[..., None], *args: object) -> None:
+        self._threads.append(self._run_in_thread(action, *args))
+
+    def _run_in_thread(self, action: Callable[..., None], *args: object) -> threading.Thread:
         thread = threading.Thread(target=self._record_failure, args=(action, *args), daemon=True)
-        self._threads.append(thread)
         thread.start()
+        return thread
 
     def _record_failure(self, action: Callable[..., None], *args: object) -> None:
         try:
@@ -205,15 +211,18 @@ class HostWatch:
             later=delay_share * interval,
             request_ports=list_request_ports(host),
             as_root=any(instance.placement.installed for instance in host.instances),
+            reads_groups=needs_groups(host),
         )
 
-    def _assign_groups(self, host: WatchedHost) -> None:
-        self._streams[host.name].set_groups(read_groups(host))
+    def _assign_groups(self, host: WatchedHost, stream: SampleStream) -> None:
+        stream.set_groups(read_groups(host))
 
     def _sample_host(self, host: WatchedHost) -> None:
-        self._record_failure(self._assign_groups, host)
+        stream = self._streams[host.name]
+        # The commands of a container engine take seconds on a busy host, so samples do not wait for them.
+        group_thread = self._run_in_thread(self._assign_groups, host, stream)
         try:
-            stream_result = self._streams[host.name].run()
+            stream_result = stream.run(partial(group_thread.join, LATE_GROUP_SECONDS))
         except AutotuneError as error:
             self._unsampled[host.name] = error.message
             raise
@@ -309,15 +318,21 @@ def _map_programs(instance: ServiceInstance) -> dict[str, str]:
     }
 
 
-def read_groups(host: WatchedHost) -> dict[str, dict[str, str]]:
-    """Return the service instances in each control group of a host's units, by program.
+def needs_groups(host: WatchedHost) -> bool:
+    """True if the names of programs are not enough to recognise all processes.
 
-    The result is empty if the names of programs are enough to recognise all processes. Names are not
-    enough in containers, because other containers may run the same program. Names are also not enough
-    if two units of a host run the same program.
+    In containers, other containers may run the same program. Two units of a host may also run the same
+    program.
+    """
+    return host.is_isolated or (host.service_manager is not None and _shares_programs(host))
+
+
+def read_groups(host: WatchedHost) -> dict[str, dict[str, str]]:
+    """Return the service instances in each control group of a host's units, by program. The result is
+    empty if the host needs no groups.
     """
     manager = host.service_manager
-    if manager is None or not (host.is_isolated or _shares_programs(host)):
+    if manager is None or not needs_groups(host):
         return {}
     # A unit may run several services: for example, one container with nginx and PHP-FPM.
     programs_by_unit: dict[str, dict[str, str]] = {}

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import re
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from autotune.deploy.host_commands import run_as_root
@@ -188,7 +188,8 @@ class SampleStream:
 
     ``logs`` contains paths of files, or systemd units whose journal is read. The samples also count the
     connections with unread data at each of the TCP ports ``request_ports``. With ``as_root``, the stream
-    can also read the logs and the memory of services that other accounts may not read.
+    can also read the logs and the memory of services that other accounts may not read. With
+    ``reads_groups``, the samples contain the control groups of processes, for `set_groups`.
     """
 
     def __init__(
@@ -202,10 +203,12 @@ class SampleStream:
         later: float = 0.0,
         request_ports: Sequence[int] = (),
         as_root: bool = False,
+        reads_groups: bool = False,
     ) -> None:
         self._transport, self._owners, self._seconds = transport, owners, seconds
         self._logs, self._interval, self._later = logs, interval, later
         self._request_ports, self._as_root = request_ports, as_root
+        self._reads_groups = reads_groups
         # Root reads a process ID from this file, so no other account may create the file first.
         directory = "/run" if as_root else "/tmp"  # noqa: S108  # O_EXCL, random
         self._pid_file = f"{directory}/autotune-watch.held.{secrets.token_hex(8)}"
@@ -214,8 +217,11 @@ class SampleStream:
         """Assign processes to services by control group: see ``ProcessOwners.groups``."""
         self._owners = replace(self._owners, groups=groups)
 
-    def run(self) -> StreamResult:
-        """Run the sampling command, and return its parsed output. Raises ``HostUnreachable``."""
+    def run(self, await_groups: Callable[[], object] = lambda: None) -> StreamResult:
+        """Run the sampling command, and return its parsed output. Raises ``HostUnreachable``.
+
+        ``await_groups`` is called before the output is parsed.
+        """
         words = (
             _STREAM_SCRIPT,
             "sh",
@@ -226,13 +232,14 @@ class SampleStream:
             self._pid_file,
             "\n".join(self._logs),
             " or ".join(f"sport = :{port}" for port in self._request_ports),
-            "cgroup" if self._owners.groups else "",
+            "cgroup" if self._reads_groups else "",
             *SAMPLED_FILES,
         )
         with wait_notices.about("its usage during a reading", usual=self._seconds):
             command_result = self._run_script(
                 _START_SCRIPT, words, self._seconds + KILL_AFTER_SECONDS
             )
+        await_groups()
         stream_result = parse_stream(command_result.stdout, self._owners)
         error_text = " ".join(command_result.stderr.split())[:_MAX_ERROR_CHARACTERS]
         return replace(stream_result, error_text=error_text)

@@ -263,6 +263,32 @@ def test_processes_of_one_container_belong_to_the_services_of_their_programs() -
     assert (groups["web-id"]["php-fpm8.2"], groups["web-id"]["nginx"]) == (app, web)
 
 
+def test_samples_do_not_wait_for_control_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container engine may take seconds on a busy host."""
+    monkeypatch.setattr("autotune.monitor.host_watch.LAST_SAMPLE_SECONDS", 60.0)
+    monkeypatch.setattr("autotune.monitor.host_watch.LATE_GROUP_SECONDS", 60.0)
+    is_sampled, program = threading.Event(), Path("/proc/self/comm").read_text().strip()
+
+    class Busy(Root):
+        def run(self, argv: Argv, **options: Any) -> CommandResult:
+            if b"step group" in (options.get("input") or b""):
+                assert is_sampled.wait(20.0)
+            return super().run(argv, **options)
+
+    manager = replace(IN_CONTAINERS, shell_functions="group() { echo /no/such/group; }\n")
+    site = replace(site_of(Role.PROXY, installed=False), unit="lb")
+    monkeypatch.setattr(Nginx, "programs", {"nginx": (program,)})
+    host = WatchedHost("a", 2.0, (ServiceInstance(Nginx(), site),), Busy(), manager)
+    with HostWatch([host], 600.0) as watch:
+        pid_file, deadline = Path(watch._streams["a"]._pid_file), time.monotonic() + 10.0
+        while not (has_started := pid_file.exists()) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        is_sampled.set()
+    assert has_started
+    assert not watch.observations.failures
+    assert not watch.observations.samples["a"][-1].processes  # this process is in another group
+
+
 def test_the_log_of_the_host_is_not_that_of_a_container() -> None:
     instances = (ServiceInstance(Nginx(), replace(site_of(Role.PROXY, installed=True), unit="lb")),)
     for manager, logs in ((IN_CONTAINERS, ()), (None, ("/var/log/nginx/error.log",))):

@@ -141,7 +141,7 @@ def _log_and_stop(running: SampleStream, log: Path) -> None:
 def test_processes_are_assigned_by_their_control_groups() -> None:
     own_group = Path("/proc/self/cgroup").read_text().splitlines()[-1]
     for group, name in ((own_group, "mine"), ("/no/such/group", None)):
-        running = SampleStream(LocalTransport(), OWNERS, 0)
+        running = SampleStream(LocalTransport(), OWNERS, 0, reads_groups=True)
         running.set_groups({group: {NAME: name or "me"}})
         (sample,) = running.run().samples
         assert set(sample.processes) == ({name} if name else set())
