@@ -24,6 +24,7 @@ from autotune.services.directives import (
     NUMBER,
     AdoptionResult,
     Edit,
+    Notation,
     ValueCheck,
     add_new_file,
     format_literal,
@@ -98,13 +99,14 @@ class EnvironmentSetting:
     ``option=`` in its value.
 
     ``default`` is the parameter's value if the variable does not set the parameter. Without a
-    default, the parameter is tuned only if the variable sets it.
+    default, the parameter is tuned only if the variable sets it. ``notation`` parses the number.
     """
 
     parameter: str
     variable: str
     default: Value | None
     option: str = ""
+    notation: Notation = NUMBER
 
 
 def read_environment(file_tree: FileTree, unit: str) -> UnitEnvironment:
@@ -366,10 +368,12 @@ def _build_replacement(
     value_start = last_match.start(1) if last_match else 0
     written_value = last_match[1] if last_match else "" if setting.option else variable_text
     if written_value:
-        current_value = NUMBER.parse(written_value)
+        current_value = setting.notation.parse(written_value)
         if current_value is None:
             return None, (0, 0, "")
-        length, value_expression = NUMBER.build_replacement(parameter, written_value, current_value)
+        length, value_expression = setting.notation.build_replacement(
+            parameter, written_value, current_value
+        )
         return current_value, (value_start, value_start + length, value_expression)
     if not setting.option:
         default_value = None if setting.variable in environment.variables else setting.default

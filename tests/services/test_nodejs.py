@@ -9,7 +9,12 @@ import pytest
 
 from autotune.services.base import Role
 from autotune.services.diagnosis import InstanceActivity, InstanceReading, Resource
-from autotune.services.nodejs.service import DIAGNOSIS, PARAMETERS, parse_effective
+from autotune.services.nodejs.service import (
+    DIAGNOSIS,
+    PARAMETERS,
+    parse_effective,
+    round_semi_space_size,
+)
 
 RECORDED = (Path(__file__).parent / "fixtures" / "nodejs.txt").read_text()
 
@@ -24,6 +29,13 @@ def test_what_is_not_in_the_environment_is_node_s_own() -> None:
     assert parse_effective("process\n") == {
         "workers": 1, "uv_threadpool_size": 4, "max_semi_space_size": 16,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(("written", "used"), [(16, 16), (24, 32), (129, 256), (1, 1)])
+def test_a_size_is_read_as_v8_rounds_it(written: int, used: int) -> None:
+    output = f"process\nNODE_OPTIONS=--max-semi-space-size={written} --max-old-space-size=900\n"
+    effective = parse_effective(output)
+    assert (effective["max_semi_space_size"], effective["max_old_space_size"]) == (used, 900)
 
 
 @pytest.mark.parametrize(
@@ -55,3 +67,9 @@ def test_each_size_that_is_tried_takes_effect() -> None:
     (parameter,) = (p for p in PARAMETERS if p.name == "max_semi_space_size")
     tried = parameter.choices or (8, 40, 128)
     assert [semi_space_size(int(size)) for size in tried] == [*tried]
+
+
+@pytest.mark.stack
+@pytest.mark.parametrize("size", [24, 100, 200])
+def test_v8_rounds_a_size(size: int) -> None:
+    assert semi_space_size(size) == round_semi_space_size(size)

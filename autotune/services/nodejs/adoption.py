@@ -9,12 +9,14 @@ from posixpath import basename, join
 from autotune.services import app_server, command_line, unit_environment, unit_files
 from autotune.services.adoption import RunningHost, RunningService
 from autotune.services.app_server import ParameterLocation, ServerCandidate
-from autotune.services.directives import AdoptionResult, ValueCheck
+from autotune.services.base import Value
+from autotune.services.directives import NUMBER, AdoptionResult, Notation, ValueCheck
 from autotune.services.nodejs.service import (
     FLAGS_VARIABLE,
     OPTIONS_BY_PARAMETER,
     POOL_VARIABLE,
     Nodejs,
+    round_semi_space_size,
 )
 from autotune.services.unit_environment import EnvironmentSetting, UnitEnvironment
 from autotune.services.visible_directives import VisibleDirectives
@@ -32,6 +34,14 @@ _UNKNOWN_WORKERS_REASON = (
 )
 # Defaults of Node.js, without `max_old_space_size`, whose default depends on the host.
 _DEFAULT_VALUES = {"max_semi_space_size": 16}
+
+
+def _parse_semi_space_size(text: str) -> Value | None:
+    size = NUMBER.parse(text)
+    return round_semi_space_size(size) if isinstance(size, int) else None
+
+
+_NOTATIONS = {"max_semi_space_size": Notation(_parse_semi_space_size)}
 
 
 def _list_candidates(host: RunningHost) -> Iterator[ServerCandidate | str]:
@@ -107,7 +117,11 @@ def tune_parameters(service: RunningService, accepts_value: ValueCheck) -> Adopt
     }
     for parameter_name, option in OPTIONS_BY_PARAMETER.items():
         location_by_parameter[parameter_name] = EnvironmentSetting(
-            parameter_name, FLAGS_VARIABLE, _DEFAULT_VALUES.get(parameter_name), option
+            parameter_name,
+            FLAGS_VARIABLE,
+            _DEFAULT_VALUES.get(parameter_name),
+            option,
+            _NOTATIONS.get(parameter_name, NUMBER),
         )
         if any(f"--{word}".startswith(option) for word in command_words):
             location_by_parameter[parameter_name] = app_server.explain_command_option(

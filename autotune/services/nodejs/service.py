@@ -198,8 +198,15 @@ def parse_effective(output: str) -> Settings:
     for parameter_name, option in OPTIONS_BY_PARAMETER.items():
         pattern = rf"(?<!\S){option.replace('-', '[-_]')}=(\d{{1,9}})(?!\S)"
         if option_sizes := re.findall(pattern, flags_match[1] if flags_match else ""):
-            parameter_values[parameter_name] = int(option_sizes[-1])
+            size = int(option_sizes[-1])
+            is_rounded = parameter_name == "max_semi_space_size"
+            parameter_values[parameter_name] = round_semi_space_size(size) if is_rounded else size
     return {"max_semi_space_size": 16, **parameter_values}
+
+
+def round_semi_space_size(size: int) -> int:
+    """Return the size that V8 uses for a semi-space: the next power of two."""
+    return 1 << max(size - 1, 0).bit_length()
 
 
 def _detect_busy_core(reading: InstanceReading) -> ResourceShortage | None:
