@@ -67,7 +67,7 @@ def read_effective_values(transport: Transport, host: DiscoveredHost) -> Discove
     ]
     command_results = run_commands(
         transport,
-        [Command(readback.argv) for _, readback in readbacks],
+        [Command(readback.adoption_argv or readback.argv) for _, readback in readbacks],
         timeout=READ_TIMEOUT_SECONDS,
     )
     effective_values: dict[tuple[str, int, str], dict[str, Value]] = {}

@@ -283,10 +283,14 @@ class Placement:
 
 @dataclass(frozen=True)
 class Readback:
-    """A command that prints the effective values of parameters, and a parser for its output."""
+    """A command that prints the effective values of parameters, and a parser for its output.
+
+    Before a study, ``adoption_argv`` confirms the values in the host's own files, if it is set.
+    """
 
     argv: Argv
     parse: Callable[[str], Settings]
+    adoption_argv: Argv | None = None
 
 
 @dataclass(frozen=True)

@@ -113,9 +113,12 @@ def answer(session: subprocess.Popen[str], statement: str) -> str:
     return "".join(lines)
 
 
-def effective(site: Placement) -> Settings:
+def effective(site: Placement, *, is_deployed: bool = False) -> Settings:
+    """What is read before a study, or after a deployment."""
     (readback,) = Postgresql().list_readbacks(site)
-    return readback.parse(LocalTransport().run(readback.argv).stdout)
+    argv = readback.argv if is_deployed else readback.adoption_argv
+    assert argv is not None
+    return readback.parse(LocalTransport().run(argv).stdout)
 
 
 @pytest.mark.parametrize(
@@ -148,6 +151,18 @@ def test_a_value_of_a_role_or_a_database_counts_if_clients_use_it(
             assert effective(site) == {**before, **wanted}
     finally:
         sql(site, f"ALTER {where} RESET ALL;")
+
+
+def test_after_a_deployment_only_values_of_connected_clients_count(site: Placement) -> None:
+    """The application may connect for each request, and the role may be that of a rare report."""
+    sql(site, "ALTER ROLE analyst SET work_mem = '256MB';")
+    try:
+        assert effective(site)["work_mem"] == 262_144
+        assert effective(site, is_deployed=True)["work_mem"] == 4096
+        with connected(site, "analyst"):
+            assert effective(site, is_deployed=True)["work_mem"] == 262_144
+    finally:
+        sql(site, "ALTER ROLE analyst RESET ALL;")
 
 
 def test_the_value_with_the_highest_precedence_counts(site: Placement) -> None:

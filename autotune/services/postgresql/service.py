@@ -84,8 +84,7 @@ done
 _PARAMETERS_BY_NAME = {parameter.name: parameter for parameter in PARAMETERS}
 # Selects effective values and the values in files, which differ while a change waits for a restart
 # (`pending_restart`). Sessions use the values of ALTER ROLE and ALTER DATABASE instead of those in files.
-# If no client is connected, it is unknown whose values the application uses, so all of them count. The
-# values of the role that runs this query, in its database, concern no other session.
+# The values of the role that runs this query, in its database, concern no other session.
 _SETTINGS_QUERY = f"""
 WITH clients AS (
   SELECT usesysid, datid FROM pg_stat_activity
@@ -94,8 +93,8 @@ WITH clients AS (
   SELECT lower(split_part(entry, '=', 1)) AS name, substr(entry, strpos(entry, '=') + 1) AS setting,
     (setrole <> 0, setdatabase <> 0) AS precedence
   FROM pg_db_role_setting, unnest(setconfig) AS entry
-  WHERE NOT EXISTS (SELECT FROM clients)
-  OR EXISTS (SELECT FROM clients WHERE setrole IN (0, usesysid) AND setdatabase IN (0, datid))
+  WHERE {{unless}}
+  EXISTS (SELECT FROM clients WHERE setrole IN (0, usesysid) AND setdatabase IN (0, datid))
 )
 SELECT s.name, coalesce(o.setting, CASE WHEN s.source IN ('global', 'database', 'user', 'database user')
   THEN coalesce(f.setting, s.boot_val) ELSE s.setting END), coalesce(s.unit, ''), coalesce(f.setting, '')
@@ -288,7 +287,18 @@ class Postgresql(Service):
         return recommended_values
 
     def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
-        return (Readback(_build_query_command(placement, _SETTINGS_QUERY), parse_effective),)
+        # If no client is connected, it is unknown whose values the application uses, so adoption reads
+        # all of them.
+        return (
+            Readback(
+                _build_query_command(placement, _SETTINGS_QUERY.format(unless="")),
+                parse_effective,
+                _build_query_command(
+                    placement,
+                    _SETTINGS_QUERY.format(unless="NOT EXISTS (SELECT FROM clients) OR"),
+                ),
+            ),
+        )
 
     def list_file_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
         cluster = find_cluster(placement)
