@@ -299,6 +299,8 @@ def test_a_missing_program_is_said_with_what_to_install(
         (tmp_path / tool).symlink_to(shutil.which(tool) or tool)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(LoadError, match=missing) as raised:
-        offer(server, "/right")
+        # On a busy machine, a reading may end after its ramp-up, before curl is needed.
+        while offer(server, "/right").truncated:
+            pass
     assert raised.value.hint is not None
     assert re.search(rf"apt-get install {package}\b", raised.value.hint)
