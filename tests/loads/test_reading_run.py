@@ -288,6 +288,12 @@ def command_lines() -> Iterator[list[bytes]]:
             yield path.read_bytes().split(b"\0")
 
 
+def offer_completely(endpoint: Endpoint) -> None:
+    """A busy machine may end a reading after its ramp-up, before all programs are needed."""
+    while offer(endpoint, "/right").truncated:
+        pass
+
+
 @pytest.mark.stack
 @pytest.mark.parametrize(("missing", "package"), [("httperf", "httperf"), ("curl", "curl")])
 def test_a_missing_program_is_said_with_what_to_install(
@@ -299,8 +305,6 @@ def test_a_missing_program_is_said_with_what_to_install(
         (tmp_path / tool).symlink_to(shutil.which(tool) or tool)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(LoadError, match=missing) as raised:
-        # On a busy machine, a reading may end after its ramp-up, before curl is needed.
-        while offer(server, "/right").truncated:
-            pass
+        offer_completely(server)
     assert raised.value.hint is not None
     assert re.search(rf"apt-get install {package}\b", raised.value.hint)
