@@ -36,6 +36,7 @@ from tests.study.test_budget import in_virtual_time
 
 RECOMMENDED = simulated.space().preset_settings("recommended", simulated.space().deployments[0])
 BUDGET = Budget(trials=3, time="10m")  # type: ignore[arg-type]  # as in a target
+CHANCES = (0.2, 0.5, 0.8)  # that a trial meets the objective
 
 
 def only_recommended(settings: Settings) -> float:
@@ -94,20 +95,28 @@ def test_a_repeat_that_misses_the_objective_refutes_the_result(
     assert verdict.verdict == "unmeetable"
 
 
-@pytest.mark.parametrize("chance", [0.2, 0.5, 0.8])
-def test_settings_without_an_effect_rarely_improve_an_unreliable_baseline(
-    tmp_path: Path, chance: float
-) -> None:
+def count_improved(directory: Path, chance: float, count: int) -> int:
+    """Studies, out of ``count``, that claim a gain if each trial meets the objective by chance."""
     draws = Random(f"reproduction {chance}")
     verdicts = Counter(
         simulated.study(
-            tmp_path / str(number),
+            directory / f"{chance} {number}",
             lambda _: 1000.0 if draws.random() < chance else 1e-3,
             budget=BUDGET,
         )[0].verdict
-        for number in range(40)
+        for number in range(count)
     )
-    assert verdicts["improved"] <= 3
+    return verdicts["improved"]
+
+
+def test_settings_without_an_effect_rarely_improve_an_unreliable_baseline(tmp_path: Path) -> None:
+    assert sum(count_improved(tmp_path, chance, 14) for chance in CHANCES) <= 3
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("chance", CHANCES)
+def test_they_rarely_improve_it_at_each_chance(tmp_path: Path, chance: float) -> None:
+    assert count_improved(tmp_path, chance, 40) <= 3
 
 
 def test_a_disturbed_baseline_is_measured_again_and_then_compared(tmp_path: Path) -> None:
