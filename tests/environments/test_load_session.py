@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -35,6 +35,7 @@ from autotune.study.reading_records import load_readings
 from autotune.study.schedule import MeasureStep
 from autotune.study.study_state import Phase, Trial
 from autotune.study.study_store import StudyStore
+from autotune.study.trial_context import TrialContext
 from autotune.transports.base import ConnectionLost
 from tests.study.simulated import FormulaFleet, context, flat
 
@@ -132,6 +133,18 @@ def test_steal_is_told_of_once(tmp_path: Path) -> None:
     assert sum("CPU steal on host" in note for note in notes) == 1
 
 
+def change_readings(made: TrialContext, change: Callable[[WatchedReading], WatchedReading]) -> None:
+    """Let the session of ``made`` take the readings that ``change`` returns."""
+    session = made.session
+    assert isinstance(session, LoadSession)
+    calm = session.meter.take_reading
+
+    def take(rate: float, seconds: float, *, ramp_seconds: float) -> WatchedReading:
+        return change(calm(rate, seconds, ramp_seconds=ramp_seconds))
+
+    session.meter.take_reading = take  # type: ignore[method-assign]
+
+
 @pytest.mark.parametrize(
     ("observations", "start", "reason"),
     [
@@ -147,15 +160,7 @@ def test_missing_figures_are_told_of_once(
     notes: list[str] = []
     with closing(StudyStore(tmp_path)) as store:
         made = context(store, flat, FormulaFleet(), seed=3, pace=0.0)
-        session = made.session
-        assert isinstance(session, LoadSession)
-        calm = session.meter.take_reading
-
-        def take(rate: float, seconds: float, *, ramp_seconds: float) -> WatchedReading:
-            watched = calm(rate, seconds, ramp_seconds=ramp_seconds)
-            return replace(watched, observations=observations)
-
-        session.meter.take_reading = take  # type: ignore[method-assign]
+        change_readings(made, lambda watched: replace(watched, observations=observations))
         made.progress.note = notes.append  # type: ignore[method-assign]
         trial.run_trial(MeasureStep(Phase.BASELINE, made.space.baseline), made, None, None)
     (told,) = [note for note in notes if note.startswith(start)]
@@ -165,16 +170,13 @@ def test_missing_figures_are_told_of_once(
 def test_a_load_that_cannot_be_made_ends_the_study_with_its_reason(tmp_path: Path) -> None:
     with closing(StudyStore(tmp_path)) as store:
         made = context(store, flat, FormulaFleet(), seed=3, pace=0.0)
-        session = made.session
-        assert isinstance(session, LoadSession)
-        calm = session.meter.take_reading
-
-        def take(rate: float, seconds: float, *, ramp_seconds: float) -> WatchedReading:
-            watched = calm(rate, seconds, ramp_seconds=ramp_seconds)
-            limited = replace(watched.reading, seconds=0.0, limited="0 ports free: widen the range")
-            return replace(watched, reading=limited)
-
-        session.meter.take_reading = take  # type: ignore[method-assign]  # no load goes through it
+        limited = "0 ports free: widen the range"  # no load goes through it
+        change_readings(
+            made,
+            lambda watched: replace(
+                watched, reading=replace(watched.reading, seconds=0.0, limited=limited)
+            ),
+        )
         with pytest.raises(
             AutotuneError, match=r"baseline .* not be measured: .* ports free"
         ) as stop:

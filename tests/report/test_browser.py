@@ -195,12 +195,16 @@ def test_the_page_answers_for_a_rate_what_the_terminal_does(
     assert_answered(document, lab.study, rate)
 
 
+def edit_target(study: Path, old: str, new: str) -> None:
+    target = study / "target.yaml"
+    target.write_text(target.read_text().replace(old, new))
+
+
 def test_a_latency_of_minutes_is_shown_in_whole_seconds(
     copied: Callable[[str], Path], browser: Browser, tmp_path: Path
 ) -> None:
     directory = copied("improved")
-    target = directory / "target.yaml"
-    target.write_text(target.read_text().replace("p99: 50ms", "p99: 120s"))
+    edit_target(directory, "p99: 50ms", "p99: 120s")
     page = write_page(open_study(directory), tmp_path / "report.html")
     document, console = browser.drawn(page, "rate=5000")
     assert console == []
@@ -211,8 +215,7 @@ def test_the_latency_of_today_is_shown_as_measured(
     copied: Callable[[str], Path], browser: Browser, tmp_path: Path
 ) -> None:
     directory = copied("improved")
-    target = directory / "target.yaml"
-    target.write_text(target.read_text().replace("load: {", "load: {today: 400/s, "))
+    edit_target(directory, "load: {", "load: {today: 400/s, ")
     reading = Reading(400.0, 5.0, 2000, 0, histogram={0.002: 1900, 0.0123: 100})
     lines = [
         json.dumps(encode(record_reading(trial.number, trial.ended_at, TODAY_PURPOSE, reading, {})))
