@@ -37,15 +37,18 @@ def measure_crude_rate(file: TargetFile, check: SmokeCheck) -> float:
     address = target_request.list_load_addresses(file.target)[0]
     begin = time.monotonic() + check.warm_seconds
     counted = Interval(begin, begin + check.seconds)
-    path = urlsplit(load.url).path if load.url else load.path
+    url = urlsplit(load.url or "")
+    path = url.path if load.url else load.path
     gap = check.clients / load.max_rate  # s between two requests of one client
 
     context = _build_tls_context()
 
     def connect() -> http.client.HTTPConnection:
         if load.uses_tls:
-            return http.client.HTTPSConnection(address, timeout=_TIMEOUT_SECONDS, context=context)
-        return http.client.HTTPConnection(address, timeout=_TIMEOUT_SECONDS)
+            return http.client.HTTPSConnection(
+                address, url.port, timeout=_TIMEOUT_SECONDS, context=context
+            )
+        return http.client.HTTPConnection(address, url.port, timeout=_TIMEOUT_SECONDS)
 
     def request(_: int) -> int:
         return _count_answers(connect, path, counted, gap)
