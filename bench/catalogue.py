@@ -26,7 +26,9 @@ from autotune.simulate.chain import StationChain, build_chain, find_bottleneck
 from autotune.simulate.topology import GIB, ChainTopology, build_topology, is_modelled
 from autotune.space.dimension import Dimension
 from autotune.space.facts import HostFacts
-from autotune.space.space import InfeasibleRule, SearchSpace, build_space
+from autotune.space.repair import InfeasibleRule
+from autotune.space.space import SearchSpace
+from autotune.space.target_space import build_space
 from autotune.target.read_target import TargetFile, read_target
 from autotune.target.slo import Slo
 from bench.stacks import Stack, _climb, _unit

@@ -18,7 +18,8 @@ import numpy.typing as npt
 
 from autotune.services.base import Settings
 from autotune.space.dimension import Dimension
-from autotune.space.space import InfeasibleRule, SearchSpace
+from autotune.space.repair import InfeasibleRule
+from autotune.space.space import SearchSpace
 from bench.queueing import Workload, made, presets
 from bench.stacks import Parts, Stack, _at, _climb, _unit
 

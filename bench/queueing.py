@@ -23,7 +23,9 @@ from autotune.environments.simulated import DEFAULT_FACTS
 from autotune.services.base import Effect, LoadTrait, Settings
 from autotune.services.diagnosis import Resource
 from autotune.space.dimension import PRESET_NAMES, AdoptedValues
-from autotune.space.space import InfeasibleRule, SearchSpace, build_space
+from autotune.space.repair import InfeasibleRule
+from autotune.space.space import SearchSpace
+from autotune.space.target_space import build_space
 from autotune.target.read_target import read_target
 from bench.catalogue import _effect
 from bench.stacks import Parts, Stack, _climb, _drawn, _unit

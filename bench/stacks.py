@@ -22,7 +22,8 @@ import numpy as np
 
 from autotune.services.base import Action, Parameter, Settings, Value
 from autotune.space.dimension import Dimension
-from autotune.space.space import InfeasibleRule, SearchSpace
+from autotune.space.repair import InfeasibleRule
+from autotune.space.space import SearchSpace
 
 NOISE = 0.05
 DISTURBED = 0.03

@@ -18,7 +18,7 @@ from autotune.services.base import AdoptedConfig, ConfigFile, Value
 from autotune.services.directives import AdoptionResult, Edit, render_edits
 from autotune.space.dimension import Dimension
 from autotune.space.facts import find_common_facts
-from autotune.space.space import build_tier_dimensions
+from autotune.space.tier_dimensions import build_tier_dimensions
 from autotune.target.model import Tier
 from autotune.target.runtimes import DEFAULT_RUNTIME
 

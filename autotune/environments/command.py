@@ -36,9 +36,9 @@ from autotune.measure.benchmark import (
 )
 from autotune.measure.objective_scale import EXACT_SD, ObjectiveScale, pool_sd
 from autotune.services.base import Settings
-from autotune.space import space as spaces
 from autotune.space.facts import HostFacts
 from autotune.space.space import SearchSpace
+from autotune.space.target_space import build_space
 from autotune.target.messages import format_count
 from autotune.target.read_target import TargetFile
 from autotune.target.value_hints import split_words
@@ -237,7 +237,7 @@ def prepare(file: TargetFile) -> CommandEnvironment:
     """
     argv = file.target.command
     assert argv is not None
-    space = spaces.build_space(file, {})
+    space = build_space(file, {})
     directory = file.path.resolve().parent
     program = str(directory / argv[0]) if "/" in argv[0] else argv[0]
     if shutil.which(program) is None:

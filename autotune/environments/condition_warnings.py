@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from autotune.errors import TargetError
 from autotune.services.base import Value
-from autotune.services.registry import catalogue_of
 from autotune.space.dimension import Dimension, is_deployment_choice
-from autotune.space.space import PLACEHOLDER_FACTS, build_tier_dimensions
+from autotune.space.facts import PLACEHOLDER_FACTS
 from autotune.space.target_values import build_declared_dimensions, parse_value
+from autotune.space.tier_dimensions import build_stack_dimensions
 from autotune.target.consistency_checks import TargetMistake
 from autotune.target.model import Scalar
 from autotune.target.overrides import list_assigned_parameters
@@ -100,16 +100,11 @@ def _read_values(file: TargetFile) -> _WrittenValues:
 
 
 def _group_dimensions(file: TargetFile) -> dict[str, tuple[Dimension, ...]]:
-    target, catalogue = file.target, catalogue_of(file.target)
     groups: dict[str, tuple[Dimension, ...]] = {}
     dimensions = (
         build_declared_dimensions(file)
-        if target.command is not None
-        else (
-            dimension
-            for tier_name, tier in target.tiers.items()
-            for dimension in build_tier_dimensions(tier_name, tier, PLACEHOLDER_FACTS, catalogue)
-        )
+        if file.target.command is not None
+        else build_stack_dimensions(file.target, PLACEHOLDER_FACTS)
     )
     for dimension in dimensions:
         groups[dimension.name] = (*groups.get(dimension.name, ()), dimension)

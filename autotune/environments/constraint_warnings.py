@@ -16,7 +16,7 @@ from autotune.errors import TargetError
 from autotune.parameter_name import ParameterName
 from autotune.space.dimension import Dimension
 from autotune.space.expression import Comparison, Name, Number, parse_comparison
-from autotune.space.space import PLACEHOLDER_FACTS
+from autotune.space.facts import PLACEHOLDER_FACTS
 from autotune.space.target_values import find_fixed_hint
 from autotune.target.consistency_checks import TargetMistake
 from autotune.target.model import Target

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from autotune.errors import TargetError
 from autotune.services.registry import RESERVED_NAMES
 from autotune.space.expression import parse_expression
-from autotune.space.space import PLACEHOLDER_FACTS
+from autotune.space.facts import PLACEHOLDER_FACTS
 from autotune.target.declared_service import ServiceSpec
 from autotune.target.messages import format_value
 from autotune.target.quantities import convert_to_unit

@@ -10,7 +10,8 @@ from autotune.errors import AutotuneError, TargetError, TargetErrorCollector
 from autotune.loads.registry import find_generator
 from autotune.loads.target_request import find_foreign_address
 from autotune.services.registry import SHIPPED, catalogue_of, choice_name
-from autotune.space.space import find_unknown_deployments, find_value_errors
+from autotune.space.service_checks import find_unknown_deployments
+from autotune.space.value_checks import find_value_errors
 from autotune.target.beds import needs_bed
 from autotune.target.messages import find_nearest_name, suggest_name
 from autotune.target.parameter_selection import (

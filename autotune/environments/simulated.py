@@ -30,10 +30,10 @@ from autotune.simulate.chain import diagnose_search
 from autotune.simulate.noise import NoiseModel
 from autotune.simulate.stack import SimulatedFleet, SimulatedStack
 from autotune.simulate.topology import GIB, ChainTopology, build_topology, is_modelled
-from autotune.space import space as spaces
 from autotune.space.dimension import NAMED_SETTINGS
 from autotune.space.facts import HostFacts
 from autotune.space.space import SearchSpace
+from autotune.space.target_space import build_space
 from autotune.target.messages import format_count
 from autotune.target.model import Simulated, Target
 from autotune.target.read_target import TargetFile
@@ -209,7 +209,7 @@ def prepare(file: TargetFile) -> SimulatedEnvironment:
         for name, host in target.hosts.items()
     }
     model = build_topology(file, facts)
-    space, ignored_count = _restrict_to_model(spaces.build_space(file, facts), model)
+    space, ignored_count = _restrict_to_model(build_space(file, facts), model)
     simulation = target.simulated or Simulated()
     noise_model = NoiseModel(
         simulation.seed,

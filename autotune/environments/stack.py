@@ -54,10 +54,10 @@ from autotune.runtimes import load_runtime
 from autotune.services.base import Action, AdoptedConfig, Role, Settings
 from autotune.services.registry import expected_body, list_target_services
 from autotune.space import kernel
-from autotune.space import space as spaces
 from autotune.space.dimension import NAMED_SETTINGS
 from autotune.space.facts import HostFacts
 from autotune.space.space import SearchSpace
+from autotune.space.target_space import build_space
 from autotune.strict_parsing import split_lines
 from autotune.study_argument import format_study_argument
 from autotune.target.beds import find_study_directory
@@ -457,7 +457,7 @@ def prepare(file: TargetFile) -> StackEnvironment:
     templates = _read_host_templates(file, hosts, runtime)
     load = find_generator(file)
     load_traits = find_traits(target.load, keeps_connections=load.limits.keeps_connections)
-    space = spaces.build_space(file, facts, templates.adopted_values).with_load_traits(load_traits)
+    space = build_space(file, facts, templates.adopted_values).with_load_traits(load_traits)
     load_hosts = _find_load_hosts(target, hosts, runtime)
     program_users = _list_program_users(target, load, load_hosts)
     programs = runtime.find_programs(program_users, {**{h.name: h for h in load_hosts}, **hosts})

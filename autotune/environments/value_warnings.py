@@ -8,12 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from autotune.errors import TargetError
 from autotune.parameter_name import ParameterName
 from autotune.services.base import Value
-from autotune.services.registry import catalogue_of
 from autotune.space.derived_values import suggest_sources
 from autotune.space.dimension import Dimension
-from autotune.space.facts import HostFacts
-from autotune.space.space import PLACEHOLDER_FACTS, build_tier_dimensions
+from autotune.space.facts import PLACEHOLDER_FACTS, HostFacts
 from autotune.space.target_values import build_declared_dimensions, parse_value
+from autotune.space.tier_dimensions import build_stack_dimensions
 from autotune.target.consistency_checks import TargetMistake
 from autotune.target.messages import format_count
 from autotune.target.model import Scalar, Target
@@ -54,14 +53,9 @@ def build_dimensions(file: TargetFile, facts: HostFacts) -> dict[str, Dimension]
     """Return all parameters of a target by name, with bounds for hosts with these facts. Raises
     TargetError for an invalid value, and KeyError for an unknown service.
     """
-    target, catalogue = file.target, catalogue_of(file.target)
-    if target.command is not None:
+    if file.target.command is not None:
         return {dimension.name: dimension for dimension in build_declared_dimensions(file)}
-    return {
-        dimension.name: dimension
-        for tier_name, tier in target.tiers.items()
-        for dimension in build_tier_dimensions(tier_name, tier, facts, catalogue)
-    }
+    return {dimension.name: dimension for dimension in build_stack_dimensions(file.target, facts)}
 
 
 def has_single_value(target: Target, name: str) -> bool:

@@ -35,7 +35,7 @@ from autotune.runtimes import load_runtime
 from autotune.services import unit_files
 from autotune.services.base import AdoptedConfig, Settings, resolve_config_files
 from autotune.services.registry import catalogue_of, find_adoption, list_target_services
-from autotune.space.facts import HostFacts
+from autotune.space.facts import PLACEHOLDER_FACTS
 from autotune.study.recorded_environment import find_adopted_record
 from autotune.study.study_state import Trial
 from autotune.target.beds import build_bed_target
@@ -45,8 +45,6 @@ from autotune.target.read_target import read_target
 from autotune.unified_diff import Hunk, split_lines
 
 WEB_ACCOUNT = ("www-data", "www-data")
-# Any facts suffice, because facts affect values, but not names.
-PLACEHOLDER_FACTS = HostFacts(cpus=1.0, memory=2**30)
 
 
 @dataclass(frozen=True)
@@ -270,6 +268,7 @@ def _build_stack(
         RENDER_DIRECTORY,
         {},
         dict.fromkeys(target.hosts, program_paths),
+        # Any facts suffice, because facts affect values, but not names.
         dict.fromkeys(target.hosts, PLACEHOLDER_FACTS),
         *WEB_ACCOUNT,
         installed=True,

@@ -31,7 +31,8 @@ from autotune.optimize.gp.sampler import GpSampler
 from autotune.optimize.gp.surrogate import compute_log_values, is_feasible_trial
 from autotune.services.base import Settings, Value
 from autotune.space.dimension import Dimension
-from autotune.space.space import InfeasibleRule, SearchSpace
+from autotune.space.repair import InfeasibleRule
+from autotune.space.space import SearchSpace
 from autotune.target.messages import format_count, suggest_name
 
 SKOPT_SURROGATES = {"skopt-gp": "GP", "skopt-et": "ET", "skopt-rf": "RF"}

@@ -10,10 +10,11 @@ from typing import Any
 from autotune.discovery.host_templates import from_record
 from autotune.errors import AutotuneError
 from autotune.services.base import Settings
-from autotune.space import kernel, space
+from autotune.space import kernel
 from autotune.space.dimension import AdoptedValues
 from autotune.space.facts import HostFacts
 from autotune.space.space import SearchSpace
+from autotune.space.target_space import build_space
 from autotune.study import journal
 from autotune.study.directory import EVENTS_FILE
 from autotune.study.journal_records import BedJoined, RecordedBed, RecordedFacts, StudyStart
@@ -64,7 +65,7 @@ def rebuild_environment(
         if target_file.target.command
         else _read_host_facts(study_start.facts, target_file, settings)
     )
-    full_space = space.build_space(target_file, facts, AdoptedValues(settings, skipped_reasons))
+    full_space = build_space(target_file, facts, AdoptedValues(settings, skipped_reasons))
     # Parameters that were added to the catalogue later had no value in these trials.
     dimensions = tuple(d for d in full_space.dimensions if d.name in settings)
     return RecordedEnvironment(target_file, replace(full_space, dimensions=dimensions))

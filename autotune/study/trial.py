@@ -19,7 +19,7 @@ from autotune.errors import AutotuneError
 from autotune.estimate import Estimate
 from autotune.measure.benchmark import BenchmarkAnswer
 from autotune.measure.warm_up import WarmUpResult
-from autotune.space.space import InfeasibleRule
+from autotune.space.repair import InfeasibleRule
 from autotune.study.ranking import is_exploring
 from autotune.study.reading_records import record_reading
 from autotune.study.schedule import MeasureStep, select_today_rate

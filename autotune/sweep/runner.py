@@ -15,7 +15,7 @@ from autotune.loads.load_commands import check_rate
 from autotune.measure.reading import WARM_UP_PURPOSE, Reading
 from autotune.measure.warm_up import run_warm_up
 from autotune.report.format import format_share
-from autotune.space.space import InfeasibleRule
+from autotune.space.repair import InfeasibleRule
 from autotune.study import trial as trials
 from autotune.study.progress_reporter import ProgressReporter
 from autotune.study.schedule import MeasureStep

@@ -20,8 +20,8 @@ from autotune.export.host_setup import build_host_setup
 from autotune.runtimes.systemd import RUNTIME
 from autotune.services.base import Action, Endpoint, Settings
 from autotune.services.registry import SHIPPED
-from autotune.space import space as spaces
 from autotune.space.facts import HostFacts
+from autotune.space.target_space import build_space
 from autotune.target.read_target import read_target
 
 TARGET = """\
@@ -58,7 +58,7 @@ def wanted(directory: Path, *changes: tuple[str, str], **changed: Any) -> Desire
     file = read_target(directory / "target.yaml")
     target = file.target
     facts = dict.fromkeys(target.hosts, FACTS)
-    settings = spaces.build_space(file, facts).build_candidate(
+    settings = build_space(file, facts).build_candidate(
         {name.replace("__", "."): value for name, value in changed.items()}
     ).settings  # fmt: skip
     services = [

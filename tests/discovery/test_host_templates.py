@@ -19,8 +19,8 @@ from autotune.masking import has_placeholder, mask_secret_bytes, restore_secrets
 from autotune.services.adoption import Listener
 from autotune.services.config_files import FileTree
 from autotune.services.registry import SHIPPED, find_outliner
-from autotune.space import space as spaces
 from autotune.space.space import SearchSpace
+from autotune.space.target_space import build_space
 from autotune.strict_parsing import parse_json
 from autotune.target.read_target import TargetFile, read_target
 from tests.discovery.places import FACTS, LB, cache, host, store, web
@@ -61,7 +61,7 @@ def in_place(file: TargetFile, *hosts: DiscoveredHost) -> HostTemplates:
 
 
 def space(file: TargetFile, files: HostTemplates) -> SearchSpace:
-    return spaces.build_space(file, dict.fromkeys(file.target.hosts, FACTS), files.adopted_values)
+    return build_space(file, dict.fromkeys(file.target.hosts, FACTS), files.adopted_values)
 
 
 def test_the_baseline_is_what_runs(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from autotune.environments.target_warnings import find_warnings
 from autotune.errors import AutotuneError
 from autotune.services.base import Argv, resolve_config_files
 from autotune.services.registry import SHIPPED
-from autotune.space import space as spaces
+from autotune.space.target_space import build_space
 from autotune.target.read_target import read_target
 from autotune.transports.base import CommandResult, SshHost
 from tests.deploy.doubles import Here
@@ -40,7 +40,7 @@ def test_the_target_reads_and_its_baseline_is_every_file_as_it_was(tmp_path: Pat
     assert written.tier_summaries[0] == "lb: nginx on lb1, port 80; forwards to web"
     file = read_target(written.target_file)
     facts = dict.fromkeys(file.target.hosts, FACTS)
-    space = spaces.build_space(file, facts)
+    space = build_space(file, facts)
     own = adopted_files.read_adopted_files(find_template_overrides(file))
     programs = {
         program: f"/usr/sbin/{program}"

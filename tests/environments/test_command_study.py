@@ -26,7 +26,7 @@ from autotune.report.studies import open_study
 from autotune.report.summary import build_summary
 from autotune.report.view import build_study_view
 from autotune.services.base import Settings
-from autotune.space.space import build_space
+from autotune.space.target_space import build_space
 from autotune.study import journal
 from autotune.study.study_loop import run_study_loop
 from autotune.study.study_state import COUNTED_PHASES, Phase, State

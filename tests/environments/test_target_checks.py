@@ -6,7 +6,6 @@ import pytest
 
 from autotune.environments import name_checks
 from autotune.errors import TargetError
-from autotune.space.space import find_value_errors
 from autotune.target.read_target import read_target
 
 STACK = """\
@@ -60,25 +59,3 @@ def test_a_valid_target_has_no_mistakes(tmp_path: Path) -> None:
     path = tmp_path / "shop.yaml"
     path.write_text(STACK)
     name_checks.check_names(read_target(path))
-
-
-@pytest.mark.parametrize(
-    ("rules", "messages"),
-    [
-        ("lb.nginx.worker_connections: {fixed: many}",
-         ["2:44: lb.nginx.worker_connections: 'many' is not a number"]),
-        ("lb.nginx.use: {choices: [epoll, pol]}", ["2:29: lb.nginx.use cannot be 'pol'"]),
-        ("lb.nginx.use: {range: [1, 2]}", ["2:29: lb.nginx.use takes choices, not a range"]),
-        ("lb.nginx.backlog: {range: [1KB, 2KB]}",
-         ["2:33: lb.nginx.backlog: '1KB': this parameter has no unit: write only the number"]),
-        # The choices of kernel settings depend on the host.
-        ("lb.sysctl.net.ipv4.tcp_congestion_control: {fixed: bbr}", []),
-    ],
-)  # fmt: skip
-def test_values_are_checked_without_hosts(tmp_path: Path, rules: str, messages: list[str]) -> None:
-    path = tmp_path / "shop.yaml"
-    path.write_text(STACK.replace("name: shop", f"name: shop\nparameters: {{{rules}}}", 1))
-    found = [
-        error.message.removeprefix(f"{path}:") for error in find_value_errors(read_target(path))
-    ]
-    assert found == messages

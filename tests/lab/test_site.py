@@ -23,8 +23,8 @@ from autotune.services.base import AdoptedConfig, Role, resolve_config_files
 from autotune.services.config_files import FileTree
 from autotune.services.limits.service import DROP_IN_PATH
 from autotune.services.registry import list_target_services
-from autotune.space import space as spaces
 from autotune.space.space import SearchSpace
+from autotune.space.target_space import build_space
 from autotune.target.read_target import TargetFile, read_target
 from autotune.target.shipped_files import find_shipped_directory
 from autotune.transports.ssh import SshTransport
@@ -83,9 +83,7 @@ def stack(file: TargetFile, own: Mapping[str, AdoptedConfig]) -> Stack:
 def hosts(file: TargetFile) -> dict[str, DiscoveredHost]:
     """As they are read, once the site is on them."""
     target, laid = file.target, stack(file, {})
-    settings = (
-        spaces.build_space(file, dict.fromkeys(target.hosts, FACTS)).build_candidate({}).settings
-    )
+    settings = build_space(file, dict.fromkeys(target.hosts, FACTS)).build_candidate({}).settings
     desired = build_desired_state(
         settings,
         laid,
@@ -115,13 +113,13 @@ def hosts(file: TargetFile) -> dict[str, DiscoveredHost]:
 
 def edited(file: TargetFile) -> SearchSpace:
     files = build_host_templates(file, hosts(file))
-    whole = spaces.build_space(file, dict.fromkeys(file.target.hosts, FACTS), files.adopted_values)
+    whole = build_space(file, dict.fromkeys(file.target.hosts, FACTS), files.adopted_values)
     return fix_restart_parameters(file, whole, files.adopted_configs, files.adopted_values)[0]
 
 
 def test_the_shipped_lab_has_all_to_tune_in_its_own_files_but_limits_of_units() -> None:
     file = read_target(SHIPPED)
-    whole = spaces.build_space(file, dict.fromkeys(file.target.hosts, FACTS))
+    whole = build_space(file, dict.fromkeys(file.target.hosts, FACTS))
     space = edited(file)
     for wide, narrow in (
         (whole.tunable_dimensions, space.tunable_dimensions),

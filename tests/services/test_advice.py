@@ -12,7 +12,8 @@ from autotune.services.postgresql.service import Postgresql
 from autotune.services.registry import SHIPPED
 from autotune.space.dimension import PRESET_NAMES
 from autotune.space.facts import HostFacts
-from autotune.space.space import SearchSpace, build_space
+from autotune.space.space import SearchSpace
+from autotune.space.target_space import build_space
 from autotune.target.read_target import read_target
 
 GB = 2**30

@@ -24,7 +24,7 @@ from autotune.services.config_files import FileTree
 from autotune.services.diagnosis import Resource
 from autotune.services.registry import SHIPPED
 from autotune.space.facts import HostFacts
-from autotune.space.space import build_tier_dimensions
+from autotune.space.tier_dimensions import build_tier_dimensions
 from autotune.target import runtimes
 from autotune.target.model import Data, Tier
 

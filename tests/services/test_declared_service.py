@@ -29,9 +29,10 @@ from autotune.services.base import (
     Value,
 )
 from autotune.services.registry import SHIPPED, catalogue_of, extend_catalogue, find_outliner
-from autotune.space import space as spaces
 from autotune.space.facts import HostFacts
-from autotune.space.space import SearchSpace, build_tier_dimensions
+from autotune.space.space import SearchSpace
+from autotune.space.target_space import build_space
+from autotune.space.tier_dimensions import build_tier_dimensions
 from autotune.target.declared_service import ServiceSpec
 from autotune.target.model import Data, Tier
 from autotune.target.read_target import TargetFile, read_target, validate_document
@@ -89,7 +90,7 @@ def with_quick(directory: Path, *changes: tuple[str, str]) -> TargetFile:
 
 def space(file: TargetFile, *hosts: DiscoveredHost) -> SearchSpace:
     running = build_host_templates(file, {each.name: each for each in hosts}).adopted_values
-    return spaces.build_space(file, dict.fromkeys(file.target.hosts, FACTS), running)
+    return build_space(file, dict.fromkeys(file.target.hosts, FACTS), running)
 
 
 # -- the one that ships, in YAML alone -------------------------------------------------------------

@@ -10,7 +10,8 @@ from autotune.environments.simulated import DEFAULT_FACTS
 from autotune.services.base import Effect, with_guidance
 from autotune.services.nginx.service import PARAMETERS
 from autotune.services.registry import SHIPPED
-from autotune.space.space import SearchSpace, build_space
+from autotune.space.space import SearchSpace
+from autotune.space.target_space import build_space
 from autotune.target.read_target import read_target
 
 REPOSITORY = Path(__file__).parents[2]

@@ -10,7 +10,7 @@ from autotune.services.base import Endpoint, Placement, Role
 from autotune.services.diagnosis import InstanceActivity, InstanceReading, Resource
 from autotune.services.gunicorn.service import DIAGNOSIS, Gunicorn, parse_effective
 from autotune.space.facts import HostFacts
-from autotune.space.space import build_space
+from autotune.space.target_space import build_space
 from autotune.target.read_target import read_target
 
 TARGET = """\

@@ -17,7 +17,7 @@ from autotune.services.mariadb import service as mariadb
 from autotune.services.mariadb import syntax
 from autotune.services.mariadb.service import DIAGNOSIS, RATIO_RULES, parse_counters
 from autotune.space.facts import HostFacts
-from autotune.space.space import build_space
+from autotune.space.target_space import build_space
 from autotune.target.read_target import read_target
 
 PRINTED = (Path(__file__).parent / "fixtures" / "mariadb.txt").read_text()

@@ -27,7 +27,7 @@ from autotune.services.php_ini.diagnosis import DIAGNOSIS
 from autotune.services.php_ini.parameters import PARAMETERS
 from autotune.services.php_ini.service import FILE_NAME, PhpIni, parse_effective, parse_value
 from autotune.space.facts import HostFacts
-from autotune.space.space import build_space
+from autotune.space.target_space import build_space
 from autotune.target.read_target import read_target
 from tests.discovery.places import POOL, adopted, web
 

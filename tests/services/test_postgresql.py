@@ -16,7 +16,8 @@ from autotune.services.postgresql.adoption import parse_directives as directives
 from autotune.services.postgresql.parameters import unquote
 from autotune.services.postgresql.service import DIAGNOSIS, Postgresql, parse_effective
 from autotune.space.facts import HostFacts
-from autotune.space.space import build_space, build_tier_dimensions
+from autotune.space.target_space import build_space
+from autotune.space.tier_dimensions import build_tier_dimensions
 from autotune.target.model import Tier
 from autotune.target.read_target import read_target
 

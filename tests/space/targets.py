@@ -6,7 +6,8 @@ from pathlib import Path
 
 from autotune.services.sysctl.service import KERNEL_KEYS
 from autotune.space.facts import HostFacts
-from autotune.space.space import SearchSpace, build_space
+from autotune.space.space import SearchSpace
+from autotune.space.target_space import build_space
 from autotune.target.read_target import read_target
 
 GB = 2**30
@@ -40,6 +41,8 @@ KERNEL = {
 ABSENT, FIXED = "this kernel does not support it", "it cannot be written on this host"
 REFUSED = {name: ABSENT for name in KERNEL_KEYS if name not in KERNEL} | {"fs.file-max": FIXED}
 ROOMY = HostFacts(cpus=4, memory=16 * GB, nofile=100_000, kernel_values=KERNEL, unsettable=REFUSED)
+LOCAL = (Path(__file__).parents[2] / "targets" / "local.yaml").read_text()
+LOCAL_FACTS = {"here": HostFacts(cpus=2, memory=4 * GB, nofile=20_000)}
 
 
 def fleet(
@@ -55,3 +58,10 @@ def fleet(
     path.write_text(text + more)
     facts = dict.fromkeys(("lb1", "web1", "web2", "mc1", "db1"), ROOMY)
     return build_space(read_target(path), {**facts, **hosts})
+
+
+def space_of(tmp: Path, more: str = "", replaced: tuple[str, str] = ("", "")) -> SearchSpace:
+    """Return the search space of the local stack, with a changed target."""
+    path = tmp / "target.yaml"
+    path.write_text(LOCAL.replace(*replaced) + more)
+    return build_space(read_target(path), LOCAL_FACTS)

@@ -13,7 +13,8 @@ from autotune.errors import INVALID_TARGET_EXIT_CODE, TargetError
 from autotune.services.base import Value
 from autotune.space.dimension import AdoptedValues, Dimension
 from autotune.space.facts import HostFacts
-from autotune.space.space import SearchSpace, build_space
+from autotune.space.space import SearchSpace
+from autotune.space.target_space import build_space
 from autotune.target.read_target import read_target
 from tests.space.targets import GB, ROOMY, fleet
 

@@ -8,7 +8,7 @@ import pytest
 
 from autotune.errors import TargetError, UsageError
 from autotune.space.dimension import AdoptedValues
-from autotune.space.space import build_space
+from autotune.space.target_space import build_space
 from autotune.target.read_target import read_target
 from tests.space.targets import FLEET, GB, ROOMY, fleet
 

@@ -7,7 +7,7 @@ import pytest
 
 from autotune.space import kernel
 from autotune.space.dimension import AdoptedValues
-from autotune.space.space import build_space
+from autotune.space.target_space import build_space
 from autotune.target.read_target import read_target
 from tests.space.targets import KERNEL, ROOMY, fleet
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from autotune.space.space import SearchSpace, build_space
+from autotune.space.space import SearchSpace
+from autotune.space.target_space import build_space
 from autotune.target.read_target import read_target
 from tests.space.targets import GB, ROOMY
 

@@ -9,7 +9,8 @@ import pytest
 
 from autotune.services.base import Value
 from autotune.space.dimension import AdoptedValues
-from autotune.space.space import SearchSpace, build_space
+from autotune.space.space import SearchSpace
+from autotune.space.target_space import build_space
 from autotune.target.read_target import read_target
 from tests.space.targets import GB, ROOMY
 

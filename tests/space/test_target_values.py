@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import TargetError
-from autotune.space.space import SearchSpace, build_space
+from autotune.space.space import SearchSpace
+from autotune.space.target_space import build_space
 from autotune.target.read_target import read_target
 
 

@@ -24,7 +24,8 @@ from autotune.optimize.searcher import Searcher
 from autotune.optimize.storage import open_sqlite
 from autotune.services.base import Action, Settings
 from autotune.space.facts import HostFacts
-from autotune.space.space import SearchSpace, build_space
+from autotune.space.space import SearchSpace
+from autotune.space.target_space import build_space
 from autotune.study.directory import StudyLock
 from autotune.study.study_loop import run_study_loop
 from autotune.study.study_store import StudyStore

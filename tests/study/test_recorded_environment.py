@@ -12,7 +12,7 @@ from autotune.deploy import templates
 from autotune.errors import AutotuneError, RenderError
 from autotune.foreign_files import MAX_TEMPLATE_BYTES, ForeignFileError
 from autotune.space.facts import HostFacts
-from autotune.space.space import build_space
+from autotune.space.target_space import build_space
 from autotune.study.recorded_environment import read_environment
 from autotune.study.schedule import MeasureStep
 from autotune.study.study_state import Phase

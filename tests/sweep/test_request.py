@@ -8,8 +8,8 @@ import pytest
 
 from autotune.environments.preparation import prepare
 from autotune.errors import AutotuneError
-from autotune.space import space as spaces
 from autotune.space.facts import HostFacts
+from autotune.space.target_space import build_space
 from autotune.sweep import request
 from autotune.sweep.plan import SweepPlan
 from tests.sweep import modelled
@@ -188,7 +188,7 @@ def test_every_shipped_sweep_fits_its_target(path: Path) -> None:
         name: HostFacts(host.cpus or 1, host.memory or 2**29, 65_536)
         for name, host in file.target.hosts.items()
     }
-    plan = request.build_plan(file, wanted, spaces.build_space(file, facts))
+    plan = request.build_plan(file, wanted, build_space(file, facts))
     assert plan.points
     assert max(plan.rates) <= file.target.load.max_rate
 

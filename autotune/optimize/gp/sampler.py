@@ -39,7 +39,8 @@ from autotune.optimize.gp.surrogate import (
 from autotune.parameter_name import ParameterName
 from autotune.services.base import Action, Settings, Value
 from autotune.space.dimension import PRESET_NAMES
-from autotune.space.space import InfeasibleRule, SearchSpace
+from autotune.space.repair import InfeasibleRule
+from autotune.space.space import SearchSpace
 
 # A model needs several different trials. Without a measured preset, the search starts with a Latin
 # hypercube of this many configurations.
