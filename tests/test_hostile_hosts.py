@@ -18,9 +18,9 @@ from ruamel.yaml.comments import TaggedScalar
 from autotune import terminal
 from autotune.deploy import templates
 from autotune.deploy.desired_state import DesiredState
-from autotune.deploy.host import validate_cases
 from autotune.deploy.host_state import FileState, HostState
 from autotune.deploy.runtime import RuntimeLayout
+from autotune.deploy.staged_cases import validate_cases
 from autotune.discovery.target_writer import quote_yaml, write_target
 from autotune.errors import AutotuneError
 from autotune.export import ansible

@@ -12,7 +12,7 @@ from autotune.deploy.desired_state import (
     list_required_actions,
     plan_host,
 )
-from autotune.deploy.host import read_contents
+from autotune.deploy.host_files import read_contents
 from autotune.deploy.host_state import FileState, HostPlan, HostState, ObservedHost
 from autotune.deploy.runtime import RuntimeHost
 from autotune.masking import mask_changed_lines, mask_secret_bytes, outline_unknown_syntax

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from autotune.deploy.host import StagedCase, run_on_staged_files
 from autotune.deploy.host_commands import Command, build_mount_command
 from autotune.deploy.runtime import ValidationCases
+from autotune.deploy.staged_cases import StagedCase, run_on_staged_files
 from autotune.services.base import Value
 from autotune.transports.base import Transport
 

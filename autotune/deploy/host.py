@@ -6,8 +6,8 @@ import base64
 import contextlib
 import re
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import PurePosixPath
 
 from autotune import foreign_files
@@ -26,16 +26,15 @@ from autotune.deploy.host_commands import (
     BACKUP_FILE,
     Command,
     build_command_error,
-    build_mount_command,
     run_commands,
     run_required,
 )
+from autotune.deploy.host_files import check_unchanged, decode_contents
 from autotune.deploy.host_lock import HostLock, read_lock
 from autotune.deploy.host_state import (
     FileState,
     HostPlan,
     HostState,
-    ObservedFile,
     ObservedHost,
     ServiceManager,
     list_differences,
@@ -43,28 +42,29 @@ from autotune.deploy.host_state import (
     parse_sysctls,
     wrap_parse_errors,
 )
+from autotune.deploy.plan_steps import compute_action_timeout, list_plan_steps, parse_boot_seconds
 from autotune.deploy.runtime import (
     ConfigurationCheck,
     InvalidConfiguration,
     NoteCallback,
-    ValidationCases,
     describe_draining,
 )
 from autotune.deploy.stack import ServiceInstance
-from autotune.deploy.unit_start import USUAL_STOP_SECONDS, UnitStart
+from autotune.deploy.staging import (
+    build_backup_check,
+    build_staged_check,
+    format_owner_and_mode,
+    replace_paths,
+    staged_path,
+)
 from autotune.errors import AutotuneError, LockedError
-from autotune.masking import has_placeholder, restore_secrets
 from autotune.services.base import Action, Argv, TrialStart
-from autotune.services.registry import find_outliner
-from autotune.strict_parsing import is_decimal, parse_decimal, split_lines
+from autotune.strict_parsing import split_lines
 from autotune.study_argument import format_study_argument
 from autotune.target.beds import find_study_directory
 from autotune.transports.base import CommandResult, HostUnreachable, Transport
 
-_TRIAL_TIMEOUT = ("timeout", "10")  # time limit of a test start, in seconds
 CHECK_TIMEOUT_SECONDS = 150.0  # time limit to stage and check the original files of a host
-# time limit to write files and kernel values, in addition to the time that units take to stop and start
-CHANGE_TIMEOUT_SECONDS = 60.0
 
 # ACL of an original file without an ACL, so that an ACL that others added to the file is removed. Its
 # permissions do not matter, because the mode is set afterwards.
@@ -234,7 +234,7 @@ class ManagedHost:
         # mount files in those file systems.
         if not (self._manager and self._manager.validate_command):
             recorded_checks += filter(
-                None, (_build_backup_check(check, backup.state) for check in checks)
+                None, (build_backup_check(check, backup.state) for check in checks)
             )
         backup = replace(backup, checks=tuple(dict.fromkeys(recorded_checks)))
         self._run_locked([self._store_backup(backup)])
@@ -292,7 +292,7 @@ class ManagedHost:
         staged_paths = {path: self._staged_path(path) for path in changed_files}
         trial_directory = f"{directory}.{self._test_start_suffix}"
         if isinstance(method, TrialStart):
-            method = replace(method, argv=_replace_paths(method.argv, {directory: trial_directory}))
+            method = replace(method, argv=replace_paths(method.argv, {directory: trial_directory}))
         return build_staged_check(method, trial_directory, staged_paths)
 
     def _staged_path(self, path: str) -> str:
@@ -322,7 +322,7 @@ class ManagedHost:
             [*backup_commands, *steps],
             timeout=compute_action_timeout(desired, plan, self._stop_seconds),
         )
-        return _parse_boot_seconds(command_results)
+        return parse_boot_seconds(command_results)
 
     def restore(self, desired: HostState, plan: HostPlan) -> list[str]:
         """Apply the plan that restores the original state. Continue after failed steps, and return
@@ -339,40 +339,8 @@ class ManagedHost:
         ]
 
     def _list_steps(self, desired_state: HostState, plan: HostPlan) -> list[tuple[str, ...]]:
-        commands: list[tuple[str, ...]] = [("stop", unit) for unit in plan.units_to_stop]
-        own_digests = self.backup.replaceable_digests
-        commands += [
-            (
-                "swap",
-                path,
-                self._staged_path(path),
-                desired_state.files[path].modified or "",
-                *own_digests(path),
-            )
-            for path in plan.files_to_write
-        ]
-        commands += [("remove", path, *own_digests(path)) for path in plan.files_to_remove]
-        if plan.sysctls:
-            assignments = (f"{name}={value}" for name, value in plan.sysctls.items())
-            commands.append(("sysctl", "-q", "-w", *assignments))
-        if self._manager and any(
-            path.startswith(self._manager.unit_directory) for path in plan.unread_files
-        ):
-            commands.append(("reread",))
-        for unit, action in plan.unit_actions.items():
-            extra_words = ("rereading",) if unit in desired_state.in_process_reloads else ()
-            commands += (
-                [("reload", unit, *extra_words)]
-                if action is Action.RELOAD
-                else [("clock", unit), ("restart", unit)]
-            )
-            unit_start = desired_state.starts.get(unit, UnitStart())
-            commands += [unit_start.build_wait_command(unit), ("clock", unit)]
-        commands += [
-            ("enable" if starts else "disable", unit) for unit, starts in plan.boot_changes.items()
-        ]
         self._started = {unit for unit, is_running in desired_state.units.items() if is_running}
-        return commands
+        return list_plan_steps(desired_state, plan, self.backup, self._staged_path, self._manager)
 
     def _note_draining(self, output: str) -> None:
         """Report old processes that still serve connections made before a reload."""
@@ -461,7 +429,7 @@ class ManagedHost:
         """Make the deployment survive a reboot: see `RuntimeHost.persist_state`."""
         applied_backup = self.read_backup_copy(APPLIED_BACKUP_FILE)
         (result,) = run_required(self.transport, [Command(("contents", SYSCTL_FILE))])
-        current_sysctls = _decode_contents((SYSCTL_FILE,), result.stdout)[SYSCTL_FILE]
+        current_sysctls = decode_contents((SYSCTL_FILE,), result.stdout)[SYSCTL_FILE]
         persistent_state = (
             applied_backup.merge_later(self.backup) if applied_backup else self.backup
         ).build_persistent_state(desired, current_sysctls)
@@ -592,7 +560,7 @@ class ManagedHost:
         """Return the current state of ``desired``, and the contents of the files ``content_paths``."""
         contents_command = Command(("contents", *content_paths), required=True)
         observed_host, (contents_result,) = self.observe_and_run(desired, [contents_command])
-        contents = _decode_contents(content_paths, contents_result.stdout)
+        contents = decode_contents(content_paths, contents_result.stdout)
         check_unchanged(self.name, observed_host.files, contents)
         return observed_host, contents
 
@@ -606,9 +574,7 @@ class ManagedHost:
         arguments = (path, self._staged_path(path), mode, file.owner or "-", content, acl)
         original_file = self.backup.state.files.get(path, FileState())
         owner_and_mode = (
-            ("0:0", mode)
-            if original_file.content is None
-            else _format_owner_and_mode(original_file)
+            ("0:0", mode) if original_file.content is None else format_owner_and_mode(original_file)
         )
         return Command(("stage", *arguments, *owner_and_mode), required=True)
 
@@ -645,24 +611,6 @@ class ManagedHost:
         return command_results[1:]
 
 
-def compute_action_timeout(
-    desired_state: HostState, plan: HostPlan, stop_seconds: Mapping[str, float]
-) -> float:
-    """Return the time limit in seconds for the round trip that applies ``plan``.
-
-    ``stop_seconds`` contains the longest time that each unit takes to stop.
-    """
-    unit_starts = (desired_state.starts.get(unit, UnitStart()) for unit in plan.unit_actions)
-    return (
-        CHANGE_TIMEOUT_SECONDS
-        + sum(
-            stop_seconds.get(unit, USUAL_STOP_SECONDS)
-            for unit in (*plan.units_to_stop, *plan.unit_actions)
-        )
-        + sum(2 * unit_start.seconds for unit_start in unit_starts)
-    )
-
-
 def _build_copy_commands(earlier: HostBackup | None, later: HostBackup | None) -> list[Command]:
     """Return the commands that copy files which others changed between two backups."""
     foreign_versions = earlier.list_foreign_versions(later) if earlier and later else {}
@@ -670,291 +618,3 @@ def _build_copy_commands(earlier: HostBackup | None, later: HostBackup | None) -
         Command(("keep_copy", path, base64.b64encode(content).decode()), required=True)
         for path, content in foreign_versions.items()
     ]
-
-
-def _parse_boot_seconds(command_results: Sequence[CommandResult]) -> dict[str, float]:
-    """Return the boot time of each restarted unit: the seconds between its two ``clock`` commands.
-    Reloaded units have only one ``clock`` command.
-    """
-    clock_times: dict[str, list[float]] = {}
-    for command_result in command_results:
-        if command_result.argv[0] == "clock" and is_decimal(command_result.stdout.strip()):
-            clock_times.setdefault(command_result.argv[1], []).append(
-                parse_decimal(command_result.stdout.strip())
-            )
-    return {unit: last - first for unit, (first, *later) in clock_times.items() for last in later}
-
-
-def staged_path(path: str) -> str:
-    """Return the path at which the new file for ``path`` is staged. Its name starts with a dot, so
-    include patterns such as ``*.conf`` do not match the staged file.
-    """
-    location = PurePosixPath(path)
-    return str(location.with_name(f".{location.name}.autotune-new"))
-
-
-def build_staged_check(
-    method: Argv | TrialStart, directory: str, staged_paths: Mapping[str, str]
-) -> tuple[str, ...]:
-    """Return the command that validates staged files instead of the real files. ``staged_paths``
-    maps real paths to staged paths.
-
-    Paths in the command's arguments are replaced by staged paths. Files that are not arguments, or
-    that are staged in a separate directory, are mounted over the real files during the check.
-    ``directory`` is a writable directory for a test start.
-    """
-    uses_other_paths = any(location != staged_path(path) for path, location in staged_paths.items())
-    if isinstance(method, TrialStart):
-        command_words = (*_TRIAL_TIMEOUT, *method.argv)
-        command_words = (
-            build_mount_command(staged_paths, command_words)
-            if uses_other_paths
-            else _replace_paths(command_words, staged_paths)
-        )
-        return ("trial", directory, method.socket, *command_words)
-    if all(path in method for path in staged_paths) and not uses_other_paths:
-        return _replace_paths(method, staged_paths)
-    return build_mount_command(staged_paths, method)
-
-
-def _replace_paths(argv: Sequence[str], replacements: Mapping[str, str]) -> tuple[str, ...]:
-    return tuple(replacements.get(word, word) for word in argv)
-
-
-def _format_owner_and_mode(file: FileState) -> tuple[str, str]:
-    return file.owner or "", "" if file.mode is None else f"{file.mode:04o}"
-
-
-def _decode_contents(paths: Sequence[str], output: str) -> dict[str, bytes]:
-    """Return the contents of files by path, from the output of the shell function ``contents``. Raises
-    AutotuneError for invalid output.
-    """
-    encoded_contents = split_lines(output)
-    # The shell removes empty lines at the end, which stand for absent files.
-    encoded_contents += [""] * (len(paths) - len(encoded_contents))
-    with wrap_parse_errors("the contents of files", "(not shown)"):
-        return {
-            path: base64.b64decode(line, validate=True)
-            for path, line in zip(paths, encoded_contents, strict=True)
-        }
-
-
-def check_unchanged(
-    host: str, observed: Mapping[str, ObservedFile], contents: Mapping[str, bytes]
-) -> None:
-    """Raise AutotuneError if a file was changed between the reads of its state and its content."""
-    for path, content in contents.items():
-        digest = FileState(content).digest
-        if observed[path].kind == "file" and observed[path].detail != digest:
-            raise AutotuneError(
-                f"{host}: {path} was changed while it was read", hint="run the command again"
-            )
-
-
-def _build_backup_check(check: ConfigurationCheck, backup: HostState) -> BackupCheck | None:
-    """Return the check to record for the original files, or ``None`` if no unit reads them.
-
-    The result is also ``None`` if the check's arguments depend on file contents and a file was
-    absent.
-    """
-    instance, validation = check.instance, check.method
-    unit = instance.service.get_unit(instance.placement)
-    if unit is None:
-        return None
-    if isinstance(validation, TrialStart) and not {*check.files} & {*validation.argv}:
-        originals = {path: backup.files[path].content for path in check.files}
-        contents = {path: content for path, content in originals.items() if content is not None}
-        if len(contents) < len(originals):
-            return None
-        validation = instance.service.build_validation(instance.placement, contents) or validation
-    argv = validation.argv if isinstance(validation, TrialStart) else validation
-    socket = validation.socket if isinstance(validation, TrialStart) else None
-    return BackupCheck(unit, argv, tuple(check.files), instance.placement.directory, socket)
-
-
-# After a lost connection, the remaining commands still remove staged files.
-IGNORE_BROKEN_PIPE = "trap : PIPE\n"
-
-
-def validate_cases(transport: Transport, validation_cases: ValidationCases) -> list[str | None]:
-    """Return the software's message about the files of each instance, or ``None`` for accepted files.
-
-    All instances must be on the transport's host. Raises HostUnreachable, or AutotuneError if no
-    validation is possible.
-    """
-
-    def build_check(staged: StagedCase) -> list[Command]:
-        check_command = _build_check(staged.instance, staged.files, staged.directory)
-        return [] if check_command is None else [Command(check_command)]
-
-    answers_by_case = run_on_staged_files(transport, validation_cases, "validated", build_check)
-    return [
-        next((a.error_text or "the software refused it" for a in answers if not a.ok), None)
-        for answers in answers_by_case
-    ]
-
-
-@dataclass(frozen=True)
-class CurrentFile:
-    """A file on a host, with its observed state and content. The content of an absent file is empty."""
-
-    observed: ObservedFile
-    content: bytes
-
-
-@dataclass(frozen=True)
-class StagedCase:
-    """An instance, and the contents of the files staged for it below ``directory``, by their real
-    paths.
-    """
-
-    instance: ServiceInstance
-    files: Mapping[str, bytes]
-    directory: str
-
-    @property
-    def staged_paths(self) -> dict[str, str]:
-        """Return the path of each staged file, by its real path."""
-        return {path: f"{self.directory}{path}" for path in self.files}
-
-
-def run_on_staged_files(
-    transport: Transport,
-    validation_cases: ValidationCases,
-    purpose: str,
-    build_commands: Callable[[StagedCase], Sequence[Command]],
-) -> list[Sequence[CommandResult]]:
-    """Stage the files of each case, run the commands of the case, and remove the files.
-
-    Returns the results of the commands for each case. ``purpose`` is part of the staging
-    directory's name. Raises HostUnreachable, or AutotuneError if a file cannot be staged.
-    """
-    staging_name = (
-        f"{purpose}-{secrets.token_hex(8)}"  # random, because another tuner may stage files too
-    )
-    originals = _read_masked_files(transport, validation_cases)
-    commands: list[Command] = []
-    answer_slices: list[slice] = []
-    for case_number, (instance, files) in enumerate(_insert_secrets(validation_cases, originals)):
-        staged_case = StagedCase(
-            instance, files, f"{instance.placement.directory}.{staging_name}/{case_number}"
-        )
-        commands += [
-            _build_write_command(path, staged_target, files[path], originals.get(path))
-            for path, staged_target in staged_case.staged_paths.items()
-        ]
-        own_commands = build_commands(staged_case)
-        answer_slices.append(slice(len(commands), len(commands) + len(own_commands)))
-        commands += own_commands
-    directories = sorted(
-        {f"{instance.placement.directory}.{staging_name}" for instance, _ in validation_cases}
-    )
-    commands.append(Command(("discard_staged", *directories)))
-    command_results = run_commands(
-        transport,
-        commands,
-        timeout=60.0 + 10.0 * len(validation_cases),
-        functions=IGNORE_BROKEN_PIPE,
-    )
-    return [command_results[case_slice] for case_slice in answer_slices]
-
-
-def _read_masked_files(
-    transport: Transport, validation_cases: ValidationCases
-) -> dict[str, CurrentFile]:
-    """Return the host's current version of each file that contains placeholders for secrets."""
-    paths = sorted(
-        {path for _, files in validation_cases for path in files if has_placeholder(files[path])}
-    )
-    return read_files(transport, paths) if paths else {}
-
-
-def _insert_secrets(
-    validation_cases: ValidationCases, original_files: Mapping[str, CurrentFile]
-) -> ValidationCases:
-    """Return the cases with each placeholder replaced by the secret in the host's own file."""
-    if not original_files:
-        return validation_cases
-    contents = {path: file.content for path, file in original_files.items()}
-    return [
-        (instance, fill_secrets(instance, files, contents)) for instance, files in validation_cases
-    ]
-
-
-def fill_secrets(
-    instance: ServiceInstance,
-    masked_files: Mapping[str, bytes],
-    originals: Mapping[str, bytes | None],
-) -> dict[str, bytes]:
-    """Return files with each placeholder replaced by the text from the host's own file.
-
-    Raises AutotuneError if a host's file contains secrets that differ from the masked secrets.
-    """
-    return {
-        path: restore_secrets(
-            content,
-            originals.get(path),
-            f"{instance.placement.host}: {path}",
-            find_outliner(instance.service, path),
-        )
-        for path, content in masked_files.items()
-    }
-
-
-def read_files(transport: Transport, paths: Sequence[str]) -> dict[str, CurrentFile]:
-    """Return the current files of a host. Raises AutotuneError if a file cannot be read safely."""
-    read_commands = [("look", *paths), ("contents", *paths)]
-    state_result, content_result = run_required(
-        transport, [Command(command, required=True) for command in read_commands]
-    )
-    observed_files, content = (
-        parse_files(tuple(paths), state_result.stdout),
-        _decode_contents(paths, content_result.stdout),
-    )
-    for path, file in observed_files.items():
-        if file.kind == "refused":
-            raise AutotuneError(f"{path} on {transport.name} cannot be read safely: {file.detail}")
-    check_unchanged(transport.name, observed_files, content)
-    return {path: CurrentFile(observed_files[path], content[path]) for path in paths}
-
-
-def read_contents(transport: Transport, paths: Sequence[str]) -> dict[str, bytes]:
-    """Return the contents of a host's files. The content of an absent file is empty."""
-    (content_result,) = run_required(transport, [Command(("contents", *paths), required=True)])
-    return _decode_contents(paths, content_result.stdout)
-
-
-def _build_write_command(
-    path: str, staged_target: str, content: bytes, existing: CurrentFile | None
-) -> Command:
-    """Return the command that writes a staged file.
-
-    If ``existing`` is given, the staged file contains the secrets of the existing file, and therefore
-    gets the mode and owner of the existing file.
-    """
-    owner_and_mode: tuple[str, ...] = ("", "")
-    if existing and existing.observed.kind == "file":
-        owner_and_mode = _format_owner_and_mode(
-            FileState(mode=existing.observed.mode, owner=existing.observed.owner)
-        )
-    arguments = (path, staged_target, "0644", "-", base64.b64encode(content).decode(), "")
-    return Command(("stage", *arguments, *owner_and_mode))
-
-
-def _build_check(
-    instance: ServiceInstance, files: Mapping[str, bytes], case_directory: str
-) -> tuple[str, ...] | None:
-    """Return the command that validates the files below ``case_directory`` in place of the real files."""
-    validation = instance.service.build_validation(instance.placement, files)
-    if validation is None:
-        return None
-    argv = validation.argv if isinstance(validation, TrialStart) else validation
-    staged_paths = {path: f"{case_directory}{path}" for path in files}
-    if instance.placement.adopted is not None and not isinstance(validation, TrialStart):
-        # The files may include each other by their real paths, so they are mounted at these paths.
-        return build_mount_command(staged_paths, argv) if files else None
-    staged_paths[instance.placement.directory] = f"{case_directory}/trial"
-    words = _replace_paths(argv, staged_paths)
-    if isinstance(validation, TrialStart):
-        return ("trial", f"{case_directory}/trial", validation.socket, *_TRIAL_TIMEOUT, *words)
-    return words

@@ -84,7 +84,7 @@ def read_host_files(study: Study, files: FileContents) -> dict[str, bytes]:
     ownership.check_own_study(
         study.directory, "compare two trials instead: `autotune diff {study} baseline best`"
     )
-    from autotune.deploy.host import read_contents
+    from autotune.deploy.host_files import read_contents
     from autotune.transports.target_hosts import create_transport
 
     names_by_path: dict[str, dict[str, str]] = {}

@@ -16,7 +16,6 @@ from dataclasses import replace
 from pathlib import Path
 from posixpath import dirname
 
-from autotune.deploy.host import IGNORE_BROKEN_PIPE, fill_secrets, staged_path
 from autotune.deploy.host_commands import Command, run_required
 from autotune.deploy.host_state import ObservedUnit, ServiceManager, wrap_parse_errors
 from autotune.deploy.managed_hosts import ManagedHosts
@@ -29,6 +28,8 @@ from autotune.deploy.runtime import (
     ValidationCases,
 )
 from autotune.deploy.stack import ServiceInstance, Stack, StackContext, build_stack
+from autotune.deploy.staged_cases import IGNORE_BROKEN_PIPE, fill_secrets
+from autotune.deploy.staging import staged_path
 from autotune.masking import has_placeholder
 from autotune.services.base import (
     AdoptedConfig,

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from autotune.deploy.file_values import read_file_values
-from autotune.deploy.host import validate_cases
 from autotune.deploy.host_lock import current_holder, find_stale_reason, read_lock
 from autotune.deploy.host_state import ObservedUnit, ServiceManager, wrap_parse_errors
 from autotune.deploy.managed_hosts import ManagedHosts
@@ -20,6 +19,7 @@ from autotune.deploy.runtime import (
     ValidationCases,
 )
 from autotune.deploy.stack import Stack, StackContext, build_stack
+from autotune.deploy.staged_cases import validate_cases
 from autotune.deploy.unit_start import MAX_STOP_SECONDS, USUAL_STOP_SECONDS
 from autotune.services.base import AdoptedConfig, Service, Value
 from autotune.space.facts import HostFacts

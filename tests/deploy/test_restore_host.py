@@ -31,7 +31,7 @@ from autotune.deploy.backup import (
 )
 from autotune.deploy.deployment import Deployment, EntryProbe
 from autotune.deploy.desired_state import plan_host
-from autotune.deploy.host import ManagedHost, _build_backup_check
+from autotune.deploy.host import ManagedHost
 from autotune.deploy.host_commands import (
     APPLIED_BACKUP_FILE,
     BACKUP_FILE,
@@ -51,6 +51,7 @@ from autotune.deploy.managed_hosts import (
 from autotune.deploy.rollback import roll_back_hosts
 from autotune.deploy.runtime import ApplyFailed, ConfigurationCheck
 from autotune.deploy.stack import ServiceInstance
+from autotune.deploy.staging import build_backup_check
 from autotune.errors import AutotuneError, LockedError
 from autotune.runtimes.systemd import SERVICE_MANAGER
 from autotune.services.base import Action, Endpoint, Placement, Role
@@ -433,7 +434,7 @@ def test_options_of_a_program_are_validated_as_its_original_has_them(
     part, path = ServiceInstance(SHIPPED.list_by_role(Role.CACHE)[0], site), "/etc/memcached.conf"
     how = part.service.build_validation(site, {path: b"-m 64\n"})
     assert how is not None
-    recorded = _build_backup_check(
+    recorded = build_backup_check(
         ConfigurationCheck(part, how, {path: b""}, (path,)),
         HostState({path: FileState(b"-m 1 # M\n-d\n")}),
     )

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from autotune.cli import app
 from autotune.deploy import adopted_files, stack
 from autotune.deploy.desired_state import render_files
-from autotune.deploy.host import fill_secrets
 from autotune.deploy.stack import StackContext
+from autotune.deploy.staged_cases import fill_secrets
 from autotune.discovery import host_reading
 from autotune.discovery.target_writer import _name_hosts, write_target
 from autotune.environments.stack_files import find_template_overrides

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from autotune.deploy.host import validate_cases
+from autotune.deploy.staged_cases import validate_cases
 from autotune.errors import AutotuneError
 from autotune.services.base import AdoptedConfig
 from autotune.transports.base import Argv, CommandResult
