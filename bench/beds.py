@@ -24,7 +24,8 @@ from autotune.optimize.bed_differences import estimate_offsets
 from autotune.optimize.searcher import Searcher
 from autotune.study.ranking import decide_verdict, estimate_study_drift, list_bed_readings
 from autotune.study.record_codec import encode
-from autotune.study.schedule import (
+from autotune.study.schedule import select_next_step
+from autotune.study.schedule_steps import (
     ConcludeStep,
     EstimateCostsStep,
     MeasureStep,
@@ -33,7 +34,6 @@ from autotune.study.schedule import (
     SimplifyStep,
     SuggestStep,
     WaitStep,
-    select_next_step,
 )
 from autotune.study.search_history import record_outcome
 from autotune.study.simplification import select_next_block

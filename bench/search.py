@@ -65,7 +65,7 @@ from autotune.optimize.samplers import SAMPLERS
 from autotune.optimize.searcher import Outcome, Searcher
 from autotune.services.base import Settings
 from autotune.simulate.chain import build_chain, find_bottleneck
-from autotune.study.schedule import MAX_RUNNER_UP_PAIRS
+from autotune.study.alternation import MAX_RUNNER_UP_PAIRS
 from bench import catalogue, entangled, queueing
 from bench.by_hand import OTHERS
 from bench.stacks import Stack, best, random_stack, web_stack

@@ -19,14 +19,14 @@ from autotune.optimize.searcher import Searcher
 from autotune.space.space import SearchSpace
 from autotune.study.ranking import decide_verdict, estimate_study_drift
 from autotune.study.record_codec import encode
-from autotune.study.schedule import (
+from autotune.study.schedule import select_next_step
+from autotune.study.schedule_steps import (
     ConcludeStep,
     EstimateCostsStep,
     MeasureStep,
     RankStep,
     SimplifyStep,
     SuggestStep,
-    select_next_step,
 )
 from autotune.study.search_history import MODELLED_PHASES, record_outcome
 from autotune.study.simplification import select_next_block

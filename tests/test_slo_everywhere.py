@@ -35,7 +35,7 @@ from autotune.simulate.chain import build_chain, diagnose_search, find_bottlenec
 from autotune.simulate.topology import ChainTopology
 from autotune.study import trial
 from autotune.study.reading_records import RecordedReading, load_readings, record_reading
-from autotune.study.schedule import MeasureStep
+from autotune.study.schedule_steps import MeasureStep
 from autotune.study.study_state import Phase, Trial
 from autotune.study.study_store import StudyStore
 from autotune.study.trial_context import TrialContext

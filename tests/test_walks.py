@@ -22,7 +22,7 @@ from autotune.services.base import Parameter
 from autotune.space.dimension import Dimension
 from autotune.study import trial_context
 from autotune.study.reading_records import RecordedReading
-from autotune.study.schedule import MeasureStep
+from autotune.study.schedule_steps import MeasureStep
 from autotune.study.study_state import Phase
 from autotune.study.trial import run_trial
 from autotune.study.trial_context import TrialContext

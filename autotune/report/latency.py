@@ -27,7 +27,7 @@ from autotune.optimize.confirmation import compute_mean_with_interval
 from autotune.report import format as fmt
 from autotune.report.figures import StudyFigures
 from autotune.study.reading_records import RecordedReading
-from autotune.study.schedule import TODAY_CAPACITY_SHARE
+from autotune.study.today_rate import TODAY_CAPACITY_SHARE
 from autotune.target.slo import Slo
 
 AT_MOST_BOUND, MORE_THAN_BOUND = "at most", "more than"

@@ -8,7 +8,7 @@ from autotune.optimize.confirmation import MIN_PAIRS
 from autotune.report import format as fmt
 from autotune.report.conclusion import MeasuredConfiguration, find_conclusion
 from autotune.report.units import RequestUnits, Units, select_units
-from autotune.study import schedule
+from autotune.study import time_budget
 from autotune.study.study_state import Phase, State
 from autotune.target.model import Budget, Target
 
@@ -94,14 +94,14 @@ def select_feasible_peak(side: MeasuredConfiguration | None) -> float:
 
 def _estimate_seconds_left(state: State, budget: Budget) -> float:
     remaining_seconds = max(0.0, budget.time - state.elapsed_seconds)
-    trial_seconds = schedule.compute_average_trial_seconds(state)
+    trial_seconds = time_budget.compute_average_trial_seconds(state)
     if not trial_seconds:
         return remaining_seconds
     finalists, confirmation_trials = (
         state.list_finished_trials(Phase.FINALIST),
         state.list_finished_trials(Phase.CONFIRM),
     )
-    missing_finalists = max(0, schedule.MIN_FINALISTS - len(finalists))
+    missing_finalists = max(0, time_budget.MIN_FINALISTS - len(finalists))
     missing_confirmation_count = max(0, 2 * MIN_PAIRS - len(confirmation_trials))
     is_search_over = finalists or confirmation_trials or state.stop_reason or state.posterior
     searched_count = budget.trials if is_search_over else len(state.list_counted_trials())

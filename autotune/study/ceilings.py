@@ -36,7 +36,7 @@ from autotune.study.measure_capacity import (
     check_effective_settings,
 )
 from autotune.study.progress_reporter import ProgressReporter
-from autotune.study.schedule import MeasureStep
+from autotune.study.schedule_steps import MeasureStep
 from autotune.study.study_state import MEASURE_PURPOSE, Phase, Trial
 from autotune.study.trial_context import TrialContext, begin_study, open_session
 from autotune.target.messages import suggest_name

@@ -29,7 +29,7 @@ from autotune.study.ranking import (
     find_best_trial,
 )
 from autotune.study.recorded_environment import RecordedEnvironment, read_environment
-from autotune.study.schedule import MeasureStep
+from autotune.study.schedule_steps import MeasureStep
 from autotune.study.search_history import catch_up_search
 from autotune.study.study_loop import REPEAT_LOG_SD, list_searched_changes, predict_reversal_costs
 from autotune.study.study_state import Phase, State, Trial

@@ -31,7 +31,7 @@ from autotune.space.space import SearchSpace
 from autotune.study import trial as trials
 from autotune.study.apply_export import read_compatible_settings, read_exported_rss
 from autotune.study.progress_reporter import ProgressReporter
-from autotune.study.schedule import MeasureStep
+from autotune.study.schedule_steps import MeasureStep
 from autotune.study.study_loop import REPEAT_LOG_SD
 from autotune.study.study_state import MEASURE_PURPOSE, Phase, Trial
 from autotune.study.trial_context import TrialContext, begin_study, open_session

@@ -14,8 +14,9 @@ from autotune.space.quantity_text import format_bytes
 from autotune.space.rules import MEMORY_SHARE
 from autotune.space.space import Candidate
 from autotune.study import plan_documents
+from autotune.study.alternation import MAX_PAIRS
 from autotune.study.plan_documents import Plan
-from autotune.study.schedule import MAX_PAIRS, MIN_FINALISTS, compute_max_reserve_seconds
+from autotune.study.time_budget import MIN_FINALISTS, compute_max_reserve_seconds
 from autotune.target.messages import format_count
 from autotune.transports.curl import describe_answer
 from autotune.unified_diff import format_file_diff

@@ -36,8 +36,8 @@ from autotune.study.ranking import (
     predict_repeat,
     select_feasible_trials,
 )
-from autotune.study.schedule import (
-    USUAL_MEASUREMENTS,
+from autotune.study.schedule import select_next_step
+from autotune.study.schedule_steps import (
     ConcludeStep,
     EstimateCostsStep,
     MeasureStep,
@@ -46,8 +46,6 @@ from autotune.study.schedule import (
     SimplifyStep,
     SuggestStep,
     WaitStep,
-    compute_time_limit,
-    select_next_step,
 )
 from autotune.study.search_history import (
     MODELLED_PHASES,
@@ -58,6 +56,7 @@ from autotune.study.search_history import (
 from autotune.study.simplification import select_next_block
 from autotune.study.study_state import COUNTED_PHASES, Phase, State, Trial
 from autotune.study.study_store import StudyStore
+from autotune.study.time_budget import USUAL_MEASUREMENTS, compute_time_limit
 from autotune.study.trial_context import TrialContext
 from autotune.study.verdict import Verdict
 from autotune.target.messages import format_count

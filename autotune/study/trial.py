@@ -22,9 +22,10 @@ from autotune.measure.warm_up import WarmUpResult
 from autotune.space.repair import InfeasibleRule
 from autotune.study.ranking import is_exploring
 from autotune.study.reading_records import record_reading
-from autotune.study.schedule import MeasureStep, select_today_rate
+from autotune.study.schedule_steps import MeasureStep
 from autotune.study.study_state import COUNTED_PHASES, Phase, Trial
 from autotune.study.study_store import StudyStore, format_current_timestamp
+from autotune.study.today_rate import select_today_rate
 from autotune.study.trial_context import TrialContext
 
 # Phases that measure new configurations.

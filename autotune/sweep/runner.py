@@ -18,7 +18,7 @@ from autotune.report.format import format_share
 from autotune.space.repair import InfeasibleRule
 from autotune.study import trial as trials
 from autotune.study.progress_reporter import ProgressReporter
-from autotune.study.schedule import MeasureStep
+from autotune.study.schedule_steps import MeasureStep
 from autotune.study.study_state import Phase, Trial
 from autotune.study.trial_context import TrialContext, begin_study, open_session
 from autotune.sweep.plan import (

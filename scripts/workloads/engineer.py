@@ -15,7 +15,7 @@ from autotune.environments.base import Environment
 from autotune.services.base import Settings
 from autotune.space.space import SearchSpace
 from autotune.study.progress_reporter import ProgressReporter
-from autotune.study.schedule import MeasureStep
+from autotune.study.schedule_steps import MeasureStep
 from autotune.study.study_state import MEASURE_PURPOSE, Phase, Trial
 from autotune.study.trial import run_trial
 from autotune.study.trial_context import TrialContext, begin_study, open_session

@@ -32,7 +32,7 @@ from autotune.monitor.host_watch import Observations
 from autotune.services.registry import SHIPPED
 from autotune.study import trial
 from autotune.study.reading_records import load_readings
-from autotune.study.schedule import MeasureStep
+from autotune.study.schedule_steps import MeasureStep
 from autotune.study.study_state import Phase, Trial
 from autotune.study.study_store import StudyStore
 from autotune.study.trial_context import TrialContext

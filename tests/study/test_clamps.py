@@ -22,8 +22,9 @@ from autotune.optimize.storage import open_sqlite
 from autotune.services.base import Settings, Value
 from autotune.space.parameter_caps import Clamp, infer_clamp
 from autotune.study import clamps
+from autotune.study.opening import plan_opening
 from autotune.study.ranking import estimate_bed_drifts, estimate_candidate_peaks
-from autotune.study.schedule import MeasureStep, _plan_opening
+from autotune.study.schedule_steps import MeasureStep
 from autotune.study.study_state import COUNTED_PHASES, Phase, State, Trial, replay_records
 from autotune.study.study_store import StudyStore
 from autotune.study.trial import _finish_trial, begin_trial
@@ -272,7 +273,7 @@ def test_a_configuration_of_the_user_is_not_measured_again_for_a_value_without_e
     whole = replace(space(), try_first=tuple({CONNECTIONS: value} for value in asked))
     here = replace(context(store, lambda _: 1.0, FormulaFleet(), seed=1, pace=0.0), space=whole)
     budget = Budget(trials=60, time="30m")  # type: ignore[arg-type]  # parsed
-    while step := _plan_opening(store.state, whole, budget, 0.0, None):
+    while step := plan_opening(store.state, whole, budget, 0.0, None):
         assert isinstance(step, MeasureStep)
         trial = begin_trial(step, here)
         store.record_deployment(trial, ClampingFleet().deploy(trial.settings))

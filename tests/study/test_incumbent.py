@@ -16,7 +16,8 @@ from autotune.study.ranking import (
     find_rough_incumbent,
     is_exploring,
 )
-from autotune.study.schedule import REFERENCE_INTERVAL_TRIALS, MeasureStep
+from autotune.study.schedule import REFERENCE_INTERVAL_TRIALS
+from autotune.study.schedule_steps import MeasureStep
 from autotune.study.study_loop import REPEAT_LOG_SD, estimate_expected_peak
 from autotune.study.study_state import Phase, State, Trial
 from tests.study.test_reference import trial

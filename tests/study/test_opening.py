@@ -13,7 +13,8 @@ import pytest
 
 from autotune.environments.peak import Peak
 from autotune.space.space import SearchSpace
-from autotune.study.schedule import MeasureStep, SuggestStep, select_next_step
+from autotune.study.schedule import select_next_step
+from autotune.study.schedule_steps import MeasureStep, SuggestStep
 from autotune.study.study_state import COUNTED_PHASES, Phase, State, Trial
 from autotune.study.study_store import StudyStore
 from autotune.study.trial import begin_trial

@@ -14,6 +14,12 @@ from autotune.environments.peak import Peak
 from autotune.estimate import Estimate
 from autotune.optimize.ranking import PosteriorPeaks
 from autotune.space.space import SearchSpace
+from autotune.study.alternation import (
+    MAX_RUNNER_UP_PAIRS,
+    MIN_BLOCKS,
+    _plan_alternation,
+    plan_runner_up,
+)
 from autotune.study.ranking import (
     decide_verdict,
     find_best_preset,
@@ -24,20 +30,10 @@ from autotune.study.ranking import (
     select_finalist_pair,
     select_finalists,
 )
-from autotune.study.schedule import (
-    MAX_RUNNER_UP_PAIRS,
-    MIN_BLOCKS,
-    ConcludeStep,
-    MeasureStep,
-    SimplifyStep,
-    _plan_alternation,
-    _plan_interrupted_trial,
-    _plan_runner_up,
-    compute_average_trial_seconds,
-    compute_min_proof_seconds,
-    select_next_step,
-)
+from autotune.study.schedule import _plan_interrupted_trial, select_next_step
+from autotune.study.schedule_steps import ConcludeStep, MeasureStep, SimplifyStep
 from autotune.study.study_state import Phase, State, StudyPause, Trial
+from autotune.study.time_budget import compute_average_trial_seconds, compute_min_proof_seconds
 from autotune.study.winner_changes import Simplification
 from autotune.target.model import Budget
 
@@ -327,7 +323,7 @@ def test_leader_and_rival_are_compared_only_if_time_for_a_pair_is_left(
     average = compute_average_trial_seconds(state)
     needed_seconds = compute_min_proof_seconds(state) + (MIN_BLOCKS + spare_trials) * average
     budget = Budget.model_construct(trials=3, time=state.elapsed_seconds + needed_seconds)
-    step = _plan_runner_up(state, budget, state.elapsed_seconds, None)
+    step = plan_runner_up(state, budget, state.elapsed_seconds, None)
     assert isinstance(step, MeasureStep) is is_compared
 
 
@@ -342,7 +338,7 @@ def test_leader_and_rival_that_stay_alike_are_compared_in_so_many_pairs(
     pairs = ((1, 120.0), (2, 120.0), (2, 120.0), (1, 120.0)) * pair_count
     state = measured_again(state, Phase.RUNNER_UP, *pairs[: 2 * pair_count])
     budget = Budget.model_construct(trials=3, time=1e6)
-    step = _plan_runner_up(state, budget, 60.0, None)
+    step = plan_runner_up(state, budget, 60.0, None)
     assert (step is None) is is_over
 
 

@@ -14,7 +14,7 @@ from autotune.foreign_files import MAX_TEMPLATE_BYTES, ForeignFileError
 from autotune.space.facts import HostFacts
 from autotune.space.target_space import build_space
 from autotune.study.recorded_environment import read_environment
-from autotune.study.schedule import MeasureStep
+from autotune.study.schedule_steps import MeasureStep
 from autotune.study.study_state import Phase
 from autotune.study.study_store import StudyStore
 from autotune.study.trial import begin_trial

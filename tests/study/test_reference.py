@@ -13,13 +13,11 @@ from autotune.study.ranking import estimate_study_drift, find_reference
 from autotune.study.schedule import (
     PRUNED_TRIALS_DIVISOR,
     REFERENCE_INTERVAL_TRIALS,
-    ROUGH_TRIAL_SHARE,
-    MeasureStep,
-    SuggestStep,
-    compute_reserve_seconds,
     select_next_step,
 )
+from autotune.study.schedule_steps import MeasureStep, SuggestStep
 from autotune.study.study_state import Phase, State, Trial
+from autotune.study.time_budget import ROUGH_TRIAL_SHARE, compute_reserve_seconds
 from autotune.target.model import Budget
 from tests.space.targets import fleet
 

@@ -13,6 +13,7 @@ from autotune.environments.peak import Peak
 from autotune.estimate import Estimate
 from autotune.optimize.ranking import PosteriorPeaks
 from autotune.services.base import Settings
+from autotune.study.alternation import MAX_FAILED_CONFIRMATIONS
 from autotune.study.ranking import (
     REQUIRED_REPRODUCTIONS,
     baseline_meets_slo,
@@ -21,18 +22,13 @@ from autotune.study.ranking import (
     find_baseline,
     find_incumbent,
 )
-from autotune.study.schedule import (
-    MAX_FAILED_CONFIRMATIONS,
-    MIN_MEASUREMENT_SECONDS,
-    ConcludeStep,
-    MeasureStep,
-    compute_time_limit,
-    select_next_step,
-)
+from autotune.study.schedule import select_next_step
+from autotune.study.schedule_steps import ConcludeStep, MeasureStep
 from autotune.study.study_state import Phase, State, Trial
+from autotune.study.time_budget import MIN_MEASUREMENT_SECONDS, compute_time_limit
 from autotune.target.model import Budget
 from tests.study import simulated
-from tests.study.test_budget import in_virtual_time
+from tests.study.test_time_budget import in_virtual_time
 
 RECOMMENDED = simulated.space().preset_settings("recommended", simulated.space().deployments[0])
 BUDGET = Budget(trials=3, time="10m")  # type: ignore[arg-type]  # as in a target

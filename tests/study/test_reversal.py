@@ -13,7 +13,8 @@ from autotune.optimize.reversal_cost import ReversalCost
 from autotune.services.base import Settings
 from autotune.space.space import SearchSpace
 from autotune.study.ranking import MIN_CONFIGURATIONS
-from autotune.study.schedule import EstimateCostsStep, MeasureStep, select_next_step
+from autotune.study.schedule import select_next_step
+from autotune.study.schedule_steps import EstimateCostsStep, MeasureStep
 from autotune.study.study_loop import predict_reversal_costs
 from autotune.study.study_state import Phase, State, Trial
 from autotune.study.winner_changes import Simplification

@@ -28,7 +28,8 @@ from autotune.services.base import Settings
 from autotune.space.space import SearchSpace
 from autotune.study import journal
 from autotune.study.bed_barrier import BedBarrier
-from autotune.study.schedule import MAX_FINALISTS, MIN_FINALISTS, MeasureStep
+from autotune.study.schedule import MAX_FINALISTS
+from autotune.study.schedule_steps import MeasureStep
 from autotune.study.search_history import MODELLED_PHASES, catch_up_search
 from autotune.study.study_loop import (
     PREFETCH_MIN_BEDS,
@@ -41,6 +42,7 @@ from autotune.study.study_loop import (
 )
 from autotune.study.study_state import COUNTED_PHASES, Phase, State, Trial, replay_records
 from autotune.study.study_store import StudyStore, load_state
+from autotune.study.time_budget import MIN_FINALISTS
 from autotune.study.trial import run_trial
 from autotune.study.trial_context import TrialContext
 from autotune.target.model import Budget

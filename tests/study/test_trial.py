@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from autotune.study.schedule import MeasureStep, select_next_step
+from autotune.study.schedule import select_next_step
+from autotune.study.schedule_steps import MeasureStep
 from autotune.study.study_state import Phase
 from autotune.study.study_store import StudyStore
 from autotune.study.trial import begin_trial

@@ -19,22 +19,20 @@ from autotune.optimize.ranking import PosteriorPeaks
 from autotune.optimize.searcher import Searcher
 from autotune.optimize.storage import open_sqlite
 from autotune.services.base import Settings
-from autotune.study.schedule import (
+from autotune.study.schedule import select_next_step
+from autotune.study.schedule_steps import ConcludeStep, MeasureStep, RankStep
+from autotune.study.study_loop import prepare_measurement, run_study_loop
+from autotune.study.study_state import Phase, State, Trial
+from autotune.study.study_store import StudyStore
+from autotune.study.time_budget import (
     MAX_OVERRUN_FACTOR,
     MAX_RESERVE_SHARE,
     MIN_MEASUREMENT_SECONDS,
     MIN_PROOF_SECONDS,
-    ConcludeStep,
-    MeasureStep,
-    RankStep,
     compute_average_trial_seconds,
     compute_reserve_seconds,
     compute_time_limit,
-    select_next_step,
 )
-from autotune.study.study_loop import prepare_measurement, run_study_loop
-from autotune.study.study_state import Phase, State, Trial
-from autotune.study.study_store import StudyStore
 from autotune.study.verdict import Verdict
 from autotune.target.model import Budget
 from tests.study import simulated

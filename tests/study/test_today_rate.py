@@ -23,11 +23,12 @@ from autotune.measure import Reading, SearchLimits, Slo
 from autotune.measure.reading import TODAY_PURPOSE
 from autotune.study import trial
 from autotune.study.reading_records import RecordedReading, load_readings
-from autotune.study.schedule import MeasureStep, select_today_rate
+from autotune.study.schedule_steps import MeasureStep
 from autotune.study.study_state import Phase, State, Trial
 from autotune.study.study_store import StudyStore, load_state
+from autotune.study.today_rate import select_today_rate
 from tests.study import simulated
-from tests.study.test_budget import PEAK, measured
+from tests.study.test_time_budget import PEAK, measured
 
 # Rates (requests/s) of the target, of the limit and of the stack's capacity, and whether latency is
 # measured.
