@@ -37,8 +37,9 @@ from autotune.study.schedule_steps import (
 )
 from autotune.study.search_history import record_outcome
 from autotune.study.simplification import select_next_block
+from autotune.study.state_replay import apply_record
 from autotune.study.study_loop import STOP_PROBABILITY
-from autotune.study.study_state import COUNTED_PHASES, Phase, State, Trial, apply_record
+from autotune.study.study_state import COUNTED_PHASES, Phase, State, Trial
 from autotune.study.verdict import Verdict
 from autotune.target.model import Budget
 from bench.claims import without_effect

@@ -46,6 +46,7 @@ from autotune.study.ranking import estimate_study_drift
 from autotune.study.schedule_steps import MeasureStep, ScheduleStep, SuggestStep
 from autotune.study.search_history import sync_search
 from autotune.study.shared_store import SharedStore
+from autotune.study.state_replay import replay_records
 from autotune.study.study_database import StudyDatabase
 from autotune.study.study_loop import (
     PREFETCH_MIN_BEDS,
@@ -53,7 +54,7 @@ from autotune.study.study_loop import (
     prepare_measurement,
     resolve_next_step,
 )
-from autotune.study.study_state import Phase, State, Trial, replay_records
+from autotune.study.study_state import Phase, State, Trial
 from autotune.study.trial_context import TrialContext
 from autotune.target.model import Budget
 from bench import catalogue

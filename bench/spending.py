@@ -54,8 +54,9 @@ from autotune.simulate.stack import SimulatedStack
 from autotune.space.space import SearchSpace
 from autotune.study import journal, ranking
 from autotune.study.search_history import catch_up_search
+from autotune.study.state_replay import apply_record
 from autotune.study.study_loop import run_study_loop
-from autotune.study.study_state import COUNTED_PHASES, State, apply_record
+from autotune.study.study_state import COUNTED_PHASES, State
 from autotune.study.study_store import StudyStore
 from autotune.study.trial_context import TrialContext, read_history
 from autotune.target.model import Budget

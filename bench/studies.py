@@ -30,8 +30,9 @@ from autotune.study.schedule_steps import (
 )
 from autotune.study.search_history import MODELLED_PHASES, record_outcome
 from autotune.study.simplification import select_next_block
+from autotune.study.state_replay import apply_record
 from autotune.study.study_loop import STOP_PROBABILITY, predict_reversal_costs
-from autotune.study.study_state import Phase, State, Trial, apply_record
+from autotune.study.study_state import Phase, State, Trial
 from autotune.study.verdict import Verdict
 from autotune.target.model import Budget
 from bench.search import Probes

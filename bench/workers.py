@@ -36,8 +36,9 @@ from autotune.simulate.chain import build_chain
 from autotune.study.bed_barrier import BedBarrier
 from autotune.study.join_study import create_shared_study, join_study, prepare_joining_beds
 from autotune.study.ranking import decide_verdict
+from autotune.study.state_replay import apply_record
 from autotune.study.study_database import SharedStudy, StudyDatabase
-from autotune.study.study_state import COUNTED_PHASES, State, apply_record
+from autotune.study.study_state import COUNTED_PHASES, State
 from autotune.target.read_target import TargetFile, read_target
 from bench.beds import MORE, TRIALS, UNEQUAL, Study, between, time_of_one, tried
 from bench.shared import opened

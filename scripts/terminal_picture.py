@@ -18,7 +18,8 @@ from rich.text import Text
 from autotune.measure.warm_up import WarmUpResult, WarmUpWindow
 from autotune.report.live_progress import LiveProgress
 from autotune.report.studies import Study, open_study
-from autotune.study.study_state import Phase, Trial, replay_records
+from autotune.study.state_replay import replay_records
+from autotune.study.study_state import Phase, Trial
 
 FILE = Path(__file__).parents[1] / "docs" / "terminal.svg"
 COLUMNS, LINES = 84, 40

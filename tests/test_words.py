@@ -71,7 +71,7 @@ KEYS = {
 }  # of journals on disk
 # Where a private word stands all the same: file or folder, word, reason.
 ALLOWED = [
-    ("autotune/study/study_state.py", "standings", "an event of journals on disk"),
+    ("autotune/study/state_replay.py", "standings", "an event of journals on disk"),
     ("autotune/study/study_store.py", "standings", "an event of journals on disk"),
     ("autotune/study/journal_records.py", "standings", "an event of journals on disk"),
     ("autotune/report/", "remedy", "a key of `report --json`"),

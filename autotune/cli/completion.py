@@ -87,7 +87,7 @@ def complete_trials(ctx: typer.Context, incomplete: str) -> Iterable[Completion]
     """Yield the trials of the study on the command line, with phase and peak."""
     from autotune.study import journal
     from autotune.study.directory import EVENTS_FILE, find_study
-    from autotune.study.study_state import replay_records
+    from autotune.study.state_replay import replay_records
 
     state = replay_records(
         journal.read_records(

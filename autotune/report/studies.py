@@ -25,7 +25,8 @@ from autotune.study.reading_records import (
     RecordedReading,
     load_reading_records,
 )
-from autotune.study.study_state import State, decode_valid_record, replay_records
+from autotune.study.state_replay import decode_valid_record, replay_records
+from autotune.study.study_state import State
 from autotune.study_argument import (
     WORKERS_FILE,
     find_studies_option,

@@ -25,8 +25,8 @@ from autotune.study.directory import EVENTS_FILE, iterate_candidate_directories
 from autotune.study.optuna_copy import copy_in_background
 from autotune.study.progress_reporter import ProgressReporter
 from autotune.study.shared_store import HeartbeatPolicy, SharedStore, check_same_study
+from autotune.study.state_replay import replay_records
 from autotune.study.study_database import SharedStudy, StudyDatabase
-from autotune.study.study_state import replay_records
 from autotune.study.study_store import build_first_record, format_current_timestamp
 from autotune.study.trial_context import (
     collect_versions,

@@ -19,8 +19,9 @@ from autotune.errors import AutotuneError
 from autotune.optimize.searcher import Searcher
 from autotune.study import study_database
 from autotune.study.search_history import sync_outcomes
+from autotune.study.state_replay import replay_records
 from autotune.study.study_database import SharedStudy, StudyDatabase
-from autotune.study.study_state import State, replay_records
+from autotune.study.study_state import State
 
 POLL_SECONDS = 2.0  # seconds between checks for new records
 

@@ -19,7 +19,8 @@ from autotune.study import journal
 from autotune.study.directory import EVENTS_FILE
 from autotune.study.journal_records import BedJoined, RecordedBed, RecordedFacts, StudyStart
 from autotune.study.record_codec import decode
-from autotune.study.study_state import Trial, decode_valid_record
+from autotune.study.state_replay import decode_valid_record
+from autotune.study.study_state import Trial
 from autotune.study.study_store import load_state
 from autotune.study_argument import format_study_argument
 from autotune.target.read_target import TargetFile, read_recorded_target

@@ -28,8 +28,9 @@ from autotune.masking import mask_secrets
 from autotune.periodic_task import PeriodicTask
 from autotune.study import journal, study_database
 from autotune.study.directory import EVENTS_FILE
+from autotune.study.state_replay import replay_records
 from autotune.study.study_database import Lease, SharedStudy, StudyDatabase
-from autotune.study.study_state import Trial, add_seconds_by_activity, replay_records
+from autotune.study.study_state import Trial
 from autotune.study.study_store import StudyStore, format_current_timestamp
 
 T = TypeVar("T")
@@ -359,10 +360,23 @@ def _merge_spent_records(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
     spent_records = [record for record in records if record["event"] == "spent"]
     total_seconds: Mapping[str, float] = {}
     for record in spent_records:
-        total_seconds = add_seconds_by_activity(total_seconds, record["seconds"])
+        total_seconds = _add_seconds_by_activity(total_seconds, record["seconds"])
     other_records = [record for record in records if record["event"] != "spent"]
     return (
         [*other_records, {**spent_records[-1], "seconds": total_seconds}]
         if spent_records
         else other_records
     )
+
+
+def _add_seconds_by_activity(
+    seconds: Mapping[str, float], added_seconds: Mapping[str, float]
+) -> Mapping[str, float]:
+    """Return the sums of seconds by activity."""
+    return {
+        **seconds,
+        **{
+            activity: seconds.get(activity, 0.0) + value
+            for activity, value in added_seconds.items()
+        },
+    }

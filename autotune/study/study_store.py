@@ -47,14 +47,8 @@ from autotune.study.journal_records import (
 )
 from autotune.study.reading_records import READINGS_FILE, RecordedReading, encode_command_call
 from autotune.study.record_codec import encode
-from autotune.study.study_state import (
-    Phase,
-    State,
-    Trial,
-    apply_record,
-    decode_valid_record,
-    replay_records,
-)
+from autotune.study.state_replay import apply_record, decode_valid_record, replay_records
+from autotune.study.study_state import Phase, State, Trial
 from autotune.study.verdict import Verdict
 from autotune.study.winner_changes import MinimalChanges, Simplification
 from autotune.study_argument import format_study_argument

@@ -16,7 +16,8 @@ from autotune.measure.reading import Reading
 from autotune.report.trial_outcomes import UNMET_TEXT
 from autotune.study import journal
 from autotune.study.reading_records import RecordedReading, load_readings
-from autotune.study.study_state import Trial, replay_records
+from autotune.study.state_replay import replay_records
+from autotune.study.study_state import Trial
 from autotune.sweep.plan import SWEEP_PURPOSE, GridPoint, SweepPlan, read_plan
 from autotune.target.messages import format_count
 from autotune.target.model import Target

@@ -4,7 +4,7 @@ from autotune.diagnose.diagnosis import WatchedReading, find_max_rss
 from autotune.measure.reading import Reading
 from autotune.monitor.activity import HostUsage
 from autotune.monitor.host_watch import Observations
-from autotune.study.study_state import replay_records
+from autotune.study.state_replay import replay_records
 
 READING = Reading(100.0, 1.0, 100, 0, {}, {0.01: 100})
 

@@ -24,7 +24,8 @@ from autotune.report.text_report import format_report_lines, sort_changes
 from autotune.report.units import RequestUnits
 from autotune.report.view import build_study_view
 from autotune.study.ranking import find_best_preset
-from autotune.study.study_state import Phase, State, Trial, replay_records
+from autotune.study.state_replay import replay_records
+from autotune.study.study_state import Phase, State, Trial
 from autotune.study.verdict import Verdict
 
 Opened = Callable[[str], Study]

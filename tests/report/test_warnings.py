@@ -13,7 +13,8 @@ from autotune.report.studies import Study
 from autotune.report.trial_outcomes import ReadingCounts
 from autotune.report.view import build_study_view
 from autotune.report.warnings import StudyWarning, collect_warnings
-from autotune.study.study_state import Phase, State, Trial, apply_record
+from autotune.study.state_replay import apply_record
+from autotune.study.study_state import Phase, State, Trial
 from autotune.study.verdict import Verdict
 from autotune.target.model import Load, Simulated, Target
 from autotune.target.read_target import read_target

@@ -30,7 +30,8 @@ from autotune.study.ranking import find_baseline
 from autotune.study.reading_records import load_readings
 from autotune.study.schedule import select_next_step
 from autotune.study.schedule_steps import ConcludeStep, MeasureStep, SuggestStep, WaitStep
-from autotune.study.study_state import COUNTED_PHASES, Phase, State, Trial, replay_records
+from autotune.study.state_replay import replay_records
+from autotune.study.study_state import COUNTED_PHASES, Phase, State, Trial
 from autotune.study.study_store import load_state
 from autotune.target.model import Budget
 from autotune.target.read_target import TargetFile, read_target

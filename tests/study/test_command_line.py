@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from autotune.study import journal
-from autotune.study.study_state import COUNTED_PHASES, replay_records
+from autotune.study.state_replay import replay_records
+from autotune.study.study_state import COUNTED_PHASES
 from tests.printed import printed
 
 pytestmark = pytest.mark.stack

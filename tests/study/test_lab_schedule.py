@@ -32,7 +32,7 @@ from autotune.lab.lifecycle import build_ssh_host, halt_host, remove_lab, start_
 from autotune.lab.plan import LabPlan, derive_names
 from autotune.lab.target_labs import build_lab_hosts
 from autotune.study import journal
-from autotune.study.study_state import replay_records
+from autotune.study.state_replay import replay_records
 from autotune.target.read_target import read_target
 from autotune.transports.ssh import SshTransport
 from tests import soak

@@ -11,8 +11,9 @@ from optuna.storages import InMemoryStorage
 
 from autotune.optimize.searcher import Searcher
 from autotune.space.space import SearchSpace
+from autotune.study.state_replay import replay_records
 from autotune.study.study_loop import propose_configuration
-from autotune.study.study_state import State, replay_records
+from autotune.study.study_state import State
 from tests.space.targets import GB, ROOMY, fleet
 
 MB = 2**20

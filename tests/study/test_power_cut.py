@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from autotune.study import journal
-from autotune.study.study_state import replay_records
+from autotune.study.state_replay import replay_records
 from tests import soak
 from tests.power_cut import Cut, Disk, Image, restored_from
 from tests.study import simulated

@@ -20,8 +20,8 @@ from autotune.environments import multi_bed
 from autotune.study import journal
 from autotune.study.join_study import create_shared_study
 from autotune.study.search_history import MODELLED_PHASES
+from autotune.study.state_replay import replay_records
 from autotune.study.study_database import SharedStudy, StudyDatabase
-from autotune.study.study_state import replay_records
 from tests import soak
 from tests.study.database import Database
 from tests.study.test_bed_workers import target

@@ -42,9 +42,10 @@ from autotune.study.optuna_copy import copy_in_background
 from autotune.study.schedule import BED_SPECIFIC_PHASES
 from autotune.study.search_history import MODELLED_PHASES
 from autotune.study.shared_store import HeartbeatPolicy, SharedStore
+from autotune.study.state_replay import replay_records
 from autotune.study.study_database import LeaseLostError, SharedStudy, StudyDatabase
 from autotune.study.study_loop import Proposal
-from autotune.study.study_state import Phase, State, replay_records
+from autotune.study.study_state import Phase, State
 from autotune.study.study_store import StudyStore
 from tests.optimize.test_searcher import dimension
 from tests.printed import printed

@@ -31,6 +31,7 @@ from autotune.study.bed_barrier import BedBarrier
 from autotune.study.schedule import MAX_FINALISTS
 from autotune.study.schedule_steps import MeasureStep
 from autotune.study.search_history import MODELLED_PHASES, catch_up_search
+from autotune.study.state_replay import replay_records
 from autotune.study.study_loop import (
     PREFETCH_MIN_BEDS,
     STOP_PROBABILITY,
@@ -40,7 +41,7 @@ from autotune.study.study_loop import (
     _request_suggestion,
     prepare_measurement,
 )
-from autotune.study.study_state import COUNTED_PHASES, Phase, State, Trial, replay_records
+from autotune.study.study_state import COUNTED_PHASES, Phase, State, Trial
 from autotune.study.study_store import StudyStore, load_state
 from autotune.study.time_budget import MIN_FINALISTS
 from autotune.study.trial import run_trial

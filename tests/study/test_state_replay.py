@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from autotune.errors import AutotuneError
-from autotune.study import study_state
-from autotune.study.study_state import Phase, State, StudyPause, replay_records
+from autotune.study import state_replay, study_state
+from autotune.study.state_replay import replay_records
+from autotune.study.study_state import Phase, State, StudyPause
 
 TRIAL = {"event": "trial", "trial": 0, "phase": "baseline", "settings": {}, "of": None,
          "asked": None, "suggested": {}, "bindings": []}  # fmt: skip
@@ -136,9 +137,9 @@ def test_a_journal_is_replayed_with_one_copy_of_each_collection(
              for number in numbers for record in GROWING]  # fmt: skip
     counts: Counter[str] = Counter()
     replace, index_trials, own = (
-        study_state.replace,
-        study_state._index_trials,
-        study_state._StateDraft._own,
+        state_replay.replace,
+        state_replay.index_trials,
+        state_replay._StateDraft._own,
     )
 
     def count_states(instance: Any, **changes: Any) -> Any:
@@ -156,9 +157,10 @@ def test_a_journal_is_replayed_with_one_copy_of_each_collection(
 
         return own(self, name, count_and_copy)
 
-    monkeypatch.setattr(study_state, "replace", count_states)
-    monkeypatch.setattr(study_state, "_index_trials", count_indices)
-    monkeypatch.setattr(study_state._StateDraft, "_own", count_copies)
+    monkeypatch.setattr(state_replay, "replace", count_states)
+    monkeypatch.setattr(state_replay, "index_trials", count_indices)
+    monkeypatch.setattr(study_state, "index_trials", count_indices)
+    monkeypatch.setattr(state_replay._StateDraft, "_own", count_copies)
     state = replay_records(map(json.loads, lines))
     assert [trial.number for trial in state.trials] == list(numbers)
     assert {trial.failure for trial in state.trials} == {"it does not start"}
