@@ -17,7 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from autotune.errors import AutotuneError
 from autotune.optimize.searcher import Searcher
-from autotune.study import study_database
+from autotune.study import database_records
 from autotune.study.search_history import sync_outcomes
 from autotune.study.state_replay import replay_records
 from autotune.study.study_database import SharedStudy, StudyDatabase
@@ -72,7 +72,7 @@ def _copy_outcomes(
         while True:
             is_last_copy = stop_event.is_set()
             read_new_records = partial(
-                study_database.read_records_after, study=study.study_id, last_number=record_count
+                database_records.read_records_after, study=study.study_id, last_number=record_count
             )
             records = database.run_transaction(read_new_records)
             state, record_count = replay_records(records, state), record_count + len(records)

@@ -26,12 +26,13 @@ from autotune.deploy.deploy_result import DeployResult
 from autotune.errors import AutotuneError, LockedError
 from autotune.masking import mask_secrets
 from autotune.periodic_task import PeriodicTask
-from autotune.study import journal, study_database
+from autotune.study import database_records, journal, worker_leases
 from autotune.study.directory import EVENTS_FILE
 from autotune.study.state_replay import replay_records
-from autotune.study.study_database import Lease, SharedStudy, StudyDatabase
+from autotune.study.study_database import SharedStudy, StudyDatabase
 from autotune.study.study_state import Trial
 from autotune.study.study_store import StudyStore, format_current_timestamp
+from autotune.study.worker_leases import Lease
 
 T = TypeVar("T")
 # Events that are sent with the next record of their test bed, because no decision needs them earlier.
@@ -171,8 +172,8 @@ class SharedStore(StudyStore):
         record_key, monitor = uuid.uuid4().hex, HeartbeatMonitor()
 
         def take_bed(connection: Connection) -> Lease | None:
-            study_database.lock_record_count(connection, self.study.study_id)
-            holder = study_database.read_leases(connection, self.study.study_id).get(bed)
+            database_records.lock_record_count(connection, self.study.study_id)
+            holder = worker_leases.read_leases(connection, self.study.study_id).get(bed)
             is_bed_free = holder is None or holder.worker in (earlier_worker, self._lease.worker)
             if (
                 holder is not None
@@ -180,8 +181,8 @@ class SharedStore(StudyStore):
                 and monitor.count_missed_heartbeats(bed, holder) < self.heartbeat_policy.max_missed
             ):
                 return holder
-            study_database.take_lease(connection, self.study.study_id, bed, self._lease)
-            study_database.append_records(connection, self.study.study_id, record_key, [record])
+            worker_leases.take_lease(connection, self.study.study_id, bed, self._lease)
+            database_records.append_records(connection, self.study.study_id, record_key, [record])
             return None
 
         while (holder := self.database.run_transaction(take_bed)) is not None:
@@ -206,7 +207,7 @@ class SharedStore(StudyStore):
         reason = self._exclusion_reasons.pop(bed, "its worker has stopped")
 
         def release(connection: Connection) -> None:
-            if study_database.release_lease(connection, self.study.study_id, bed, self._lease):
+            if worker_leases.release_lease(connection, self.study.study_id, bed, self._lease):
                 record = {
                     "event": "bed",
                     "at": format_current_timestamp(),
@@ -214,7 +215,7 @@ class SharedStore(StudyStore):
                     "set_aside": reason,
                 }
                 final_records = [*self._noise_records, *([] if self.state.verdict else [record])]
-                study_database.append_records(
+                database_records.append_records(
                     connection,
                     self.study.study_id,
                     uuid.uuid4().hex,
@@ -233,8 +234,8 @@ class SharedStore(StudyStore):
         with self.database.engine.connect() as connection:
             # With autocommit, no lock is held after its statement.
             connection.execution_options(isolation_level="AUTOCOMMIT")
-            study_database.send_heartbeat(connection, self.study.study_id, self._lease.worker)
-            leases = study_database.read_leases(connection, self.study.study_id)
+            worker_leases.send_heartbeat(connection, self.study.study_id, self._lease.worker)
+            leases = worker_leases.read_leases(connection, self.study.study_id)
         for bed, lease in leases.items():
             is_other_worker = lease.worker != self._lease.worker
             if (
@@ -248,8 +249,8 @@ class SharedStore(StudyStore):
         reason = f"missed heartbeats of {lease.location}"
         record = {"event": "bed", "at": format_current_timestamp(), "bed": bed, "set_aside": reason}
         with self.database.engine.begin() as connection:
-            if study_database.release_lease(connection, self.study.study_id, bed, lease):
-                study_database.append_records(
+            if worker_leases.release_lease(connection, self.study.study_id, bed, lease):
+                database_records.append_records(
                     connection, self.study.study_id, uuid.uuid4().hex, [record]
                 )
 
@@ -275,7 +276,7 @@ class SharedStore(StudyStore):
                 try:
                     with self.database.engine.begin() as connection:
                         self._apply_journal_lines(
-                            study_database.lock_and_read_lines(
+                            database_records.lock_and_read_lines(
                                 connection, self.study.study_id, self._record_count
                             )
                         )
@@ -295,7 +296,7 @@ class SharedStore(StudyStore):
 
     def record_deployment(self, trial: Trial, deploy_result: DeployResult) -> None:
         with self._lock:
-            self._files |= study_database.index_by_digest(deploy_result.files)
+            self._files |= database_records.index_by_digest(deploy_result.files)
             super().record_deployment(trial, deploy_result)
 
     def _record_event(self, event: str, **fields: Any) -> None:
@@ -315,7 +316,7 @@ class SharedStore(StudyStore):
     def _send_records(self, bed: str | None, records: Sequence[Mapping[str, object]]) -> None:
         files, self._files = self._files, {}
         append_batch = partial(
-            study_database.append_records,
+            database_records.append_records,
             study=self.study.study_id,
             retry_key=uuid.uuid4().hex,
             records=records,
@@ -342,10 +343,12 @@ class SharedStore(StudyStore):
         return None if trial_number is None else self.state.find_trial(trial_number).bed
 
     def _read_new_lines(self, connection: Connection) -> list[bytes]:
-        return study_database.read_lines_after(connection, self.study.study_id, self._record_count)
+        return database_records.read_lines_after(
+            connection, self.study.study_id, self._record_count
+        )
 
     def _apply_journal_lines(self, lines: Sequence[bytes]) -> None:
-        self.state = replay_records(study_database.parse_lines(lines), self.state)
+        self.state = replay_records(database_records.parse_lines(lines), self.state)
         self._record_count += len(lines)
         self._unwritten_lines += lines
 

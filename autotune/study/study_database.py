@@ -1,23 +1,17 @@
-"""A PostgreSQL database in which several machines share a study: records, files and worker leases.
+"""A PostgreSQL database in which several machines share studies: connections, retries and studies.
 
-autotune's tables are in the same database as Optuna's tables. The records of a study are numbered
-without gaps, in commit order, so that every reader has the same state after the same record. A worker
-holds a lease for each of its test beds. The database accepts the worker's records only as long as the
-worker holds the lease.
+autotune's tables are in the same database as Optuna's tables.
 """
 
 from __future__ import annotations
 
 import json
-import re
 import time
 import uuid
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,12 +25,29 @@ from sqlalchemy.exc import ArgumentError, InterfaceError, OperationalError, SQLA
 
 from autotune import durable_files
 from autotune.errors import AutotuneError, UsageError
-from autotune.foreign_files import MAX_JOURNAL_BYTES, MAX_RECORD_BYTES
+from autotune.foreign_files import MAX_RECORD_BYTES
 from autotune.masking import mask_secrets
 from autotune.optimize.storage import ConnectionTracker, find_database_error
-from autotune.study import journal, ownership
+from autotune.study import ownership
+from autotune.study.database_records import (
+    COMPROMISED_HINT,
+    append_records,
+    decompress_content,
+    decompress_record,
+    parse_lines,
+    read_lines_after,
+    read_records_after,
+)
+from autotune.study.database_schema import (
+    COPY_LOCK_KEY,
+    SCHEMA_VERSION,
+    acquire_lock,
+    migrate_tables,
+    read_schema_version,
+)
 from autotune.study.directory import EVENTS_FILE
 from autotune.study.journal import JournalLine
+from autotune.study.worker_leases import read_leases
 from autotune.study_argument import WORKERS_FILE
 from autotune.target.messages import suggest_name
 from autotune.target.read_target import TARGET_FILE_NAME
@@ -45,64 +56,6 @@ from autotune.transports import wait_notices
 T = TypeVar("T")
 
 URL_SCHEME, URL_DRIVER = "postgresql", "postgresql+psycopg"
-# Each entry migrates the tables to the next version. Append entries; never change an existing entry.
-MIGRATIONS: tuple[str, ...] = (
-    """
-    CREATE TABLE autotune_studies (
-        id SERIAL PRIMARY KEY, name TEXT NOT NULL UNIQUE, target TEXT NOT NULL);
-    CREATE TABLE autotune_heads (
-        study INTEGER PRIMARY KEY REFERENCES autotune_studies, head INTEGER NOT NULL);
-    CREATE TABLE autotune_records (
-        study INTEGER NOT NULL REFERENCES autotune_studies, number INTEGER NOT NULL,
-        key TEXT UNIQUE, record BYTEA NOT NULL, PRIMARY KEY (study, number));
-    CREATE TABLE autotune_workers (
-        study INTEGER NOT NULL REFERENCES autotune_studies, bed TEXT NOT NULL, worker TEXT NOT NULL,
-        place TEXT NOT NULL, beat BIGINT NOT NULL DEFAULT 0, at TIMESTAMPTZ NOT NULL DEFAULT now(),
-        PRIMARY KEY (study, bed))
-    """,
-    """
-    CREATE TABLE autotune_files (
-        study INTEGER NOT NULL REFERENCES autotune_studies, digest TEXT NOT NULL,
-        content BYTEA NOT NULL, PRIMARY KEY (study, digest))
-    """,
-    # One call does all the work under the lock, so the lock is never held during a network round trip.
-    # Each statement in the function sees all earlier commits. NULL means that the worker has lost its
-    # lease.
-    """
-    CREATE FUNCTION autotune_append(
-        of_study INTEGER, with_key TEXT, by_worker TEXT, on_bed TEXT, contents BYTEA[])
-    RETURNS INTEGER LANGUAGE plpgsql AS $$
-    DECLARE last INTEGER;
-    BEGIN
-        SELECT head INTO last FROM autotune_heads WHERE study = of_study FOR UPDATE;
-        IF by_worker IS NOT NULL AND NOT EXISTS (SELECT 1 FROM autotune_workers WHERE study = of_study
-            AND worker = by_worker AND bed = COALESCE(on_bed, bed)) THEN RETURN NULL; END IF;
-        IF EXISTS (SELECT 1 FROM autotune_records WHERE key = with_key) THEN RETURN 0; END IF;
-        INSERT INTO autotune_records
-            SELECT of_study, last + place, CASE WHEN place = 1 THEN with_key END, content
-            FROM unnest(contents) WITH ORDINALITY AS numbered (content, place);
-        UPDATE autotune_heads SET head = last + cardinality(contents) WHERE study = of_study;
-        RETURN last + 1;
-    END $$
-    """,
-    # One call waits for the lock and reads the new records. The second statement of the function sees
-    # all commits during the first statement.
-    """
-    CREATE FUNCTION autotune_decide(locks INTEGER, of_study INTEGER, from_number INTEGER)
-    RETURNS SETOF BYTEA LANGUAGE plpgsql AS $$
-    BEGIN
-        PERFORM pg_advisory_xact_lock(locks, of_study);
-        RETURN QUERY SELECT record FROM autotune_records
-            WHERE study = of_study AND number > from_number ORDER BY number;
-    END $$
-    """,
-)
-STATEMENT_PATTERN = re.compile(r"(?:\$\$.*?\$\$|[^;])+", re.DOTALL)
-SCHEMA_VERSION = len(MIGRATIONS)
-# First key of the advisory lock for writing Optuna's tables. The second key is the study's id.
-COPY_LOCK_KEY = 0x6175
-# First key of all other advisory locks. The second key is the study's id, or 0 for the tables.
-LOCK_KEY = 0x6174
 # TCP keepalives detect a dropped connection within a minute.
 CONNECT_OPTIONS = {
     "connect_timeout": 10,
@@ -115,14 +68,6 @@ CONNECT_OPTIONS = {
 RETRIED_ERRORS = (OperationalError, InterfaceError, StorageInternalError)
 # total seconds of retries, and seconds between attempts
 RETRY_TIMEOUT_SECONDS, RETRY_PAUSE_SECONDS = 600.0, 0.5
-COMPROMISED_HINT = (
-    "the database may be compromised; stop all workers and find out who wrote this record"
-)
-ALIVE_SECONDS = 60.0  # a worker is shown as running for this long after its last heartbeat
-
-
-class LeaseLostError(AutotuneError):
-    """The test bed was removed from the study, so records from its worker are rejected."""
 
 
 @dataclass(frozen=True)
@@ -164,10 +109,10 @@ class StudyDatabase:
 
     def _prepare_tables(self) -> None:
         with self.engine.begin() as connection:
-            has_current_tables = _read_schema_version(connection) == SCHEMA_VERSION
+            has_current_tables = read_schema_version(connection) == SCHEMA_VERSION
             if not has_current_tables:
-                _acquire_lock(connection, 0)
-                _migrate_tables(connection)
+                acquire_lock(connection, 0)
+                migrate_tables(connection)
                 self._create_optuna_tables()
         if (
             has_current_tables
@@ -340,7 +285,7 @@ class StudyDatabase:
         """
 
         def insert_study(connection: Connection) -> bool:
-            _acquire_lock(connection, 0)
+            acquire_lock(connection, 0)
             name_query = "SELECT 1 FROM autotune_studies WHERE name = :name"
             optuna_names = optuna.study.get_all_study_names(self.optuna_storage)
             if (
@@ -420,7 +365,7 @@ class StudyDatabase:
         for row in rows:
             for path in missing_paths.get(row.digest, ()):
                 durable_files.make_directory(path.parent)
-                content = _decompress_content(row.content, MAX_RECORD_BYTES)
+                content = decompress_content(row.content, MAX_RECORD_BYTES)
                 durable_files.write_file(path, content, 0o600, sync=False)
 
     def _create_optuna_tables(self) -> None:
@@ -456,172 +401,6 @@ class StudyDatabase:
         return storage
 
 
-@dataclass(frozen=True)
-class Lease:
-    """The right of a worker to measure on a test bed.
-
-    ``worker`` is the worker's id, ``location`` its process and host as text. ``heartbeats`` counts the
-    heartbeats so far; ``None`` matches any count. ``is_alive`` is true if a heartbeat arrived recently,
-    according to the database's clock.
-    """
-
-    worker: str
-    location: str
-    heartbeats: int | None = None
-    is_alive: bool = True
-
-
-def read_leases(connection: Connection, study: int) -> dict[str, Lease]:
-    """Return the leases of a study, by test bed."""
-    rows = connection.execute(
-        text(
-            "SELECT bed, worker, place, beat, at > now() - make_interval(secs => :living) AS living"
-            " FROM autotune_workers WHERE study = :study"
-        ),
-        {"study": study, "living": ALIVE_SECONDS},
-    )
-    return {row.bed: Lease(row.worker, row.place, row.beat, row.living) for row in rows}
-
-
-def take_lease(connection: Connection, study: int, bed: str, lease: Lease) -> None:
-    """Take the lease of a test bed, even if another worker holds it."""
-    connection.execute(
-        text(
-            "INSERT INTO autotune_workers (study, bed, worker, place)"
-            " VALUES (:study, :bed, :worker, :place) ON CONFLICT (study, bed)"
-            " DO UPDATE SET worker = :worker, place = :place, beat = 0, at = now()"
-        ),
-        {"study": study, "bed": bed, "worker": lease.worker, "place": lease.location},
-    )
-
-
-def release_lease(connection: Connection, study: int, bed: str, lease: Lease) -> bool:
-    """Delete an unchanged lease of a test bed. Return true if the lease was deleted."""
-    lock_record_count(connection, study)
-    return bool(
-        connection.execute(
-            text(
-                "DELETE FROM autotune_workers WHERE study = :study AND bed = :bed AND worker = :worker"
-                " AND beat = COALESCE(:beat, beat)"
-            ),
-            {"study": study, "bed": bed, "worker": lease.worker, "beat": lease.heartbeats},
-        ).rowcount
-    )
-
-
-def send_heartbeat(connection: Connection, study: int, worker: str) -> None:
-    """Record a heartbeat for all test beds of a worker."""
-    connection.execute(
-        text(
-            "UPDATE autotune_workers SET beat = beat + 1, at = now()"
-            " WHERE study = :study AND worker = :worker"
-        ),
-        {"study": study, "worker": worker},
-    )
-
-
-def lock_record_count(connection: Connection, study: int) -> int:
-    """Return the number of records, and block other writers until the end of this transaction."""
-    query = text("SELECT head FROM autotune_heads WHERE study = :study FOR UPDATE")
-    return int(connection.execute(query, {"study": study}).scalar_one())
-
-
-def lock_and_read_lines(connection: Connection, study: int, last_number: int) -> list[bytes]:
-    """Return the journal lines after record ``last_number``, and block other decisions until the end of
-    this transaction.
-    """
-    rows = connection.execute(
-        text("SELECT autotune_decide(:locks, :study, :number)"),
-        {"locks": LOCK_KEY, "study": study, "number": last_number},
-    )
-    return _decompress_lines(rows.scalars())
-
-
-def append_records(
-    connection: Connection,
-    study: int,
-    retry_key: str,
-    records: Sequence[Mapping[str, object]],
-    files: Mapping[str, bytes] | None = None,
-    lease: tuple[str, str | None] | None = None,
-) -> int:
-    """Add records, and files keyed by digest. Return the number of the first added record, or 0 if none
-    was added.
-
-    A second call with the same ``retry_key`` adds nothing, so that callers can retry if the result is
-    unknown. ``lease`` contains the worker's id and its bed, or ``None`` for any of its beds. Raises
-    LeaseLostError if the worker has lost that lease.
-    """
-    if not records:
-        return 0
-    if files:
-        _insert_files(connection, study, files)
-    worker, bed = lease or (None, None)
-    first_number: int | None = connection.execute(
-        text(
-            "SELECT autotune_append(:study, :key, CAST(:worker AS text), CAST(:bed AS text),"
-            " CAST(:contents AS bytea[]))"
-        ),
-        {
-            "study": study,
-            "key": retry_key,
-            "worker": worker,
-            "bed": bed,
-            "contents": [compress_record(record) for record in records],
-        },
-    ).scalar_one()
-    if first_number is None:
-        raise LeaseLostError(
-            f"{f'bed {bed}' if bed else 'this worker'} missed its heartbeats and was removed from the "
-            "study",
-            hint="`autotune worker TARGET --bed … --storage URL` joins the study again",
-        )
-    return first_number
-
-
-def _insert_files(connection: Connection, study: int, files: Mapping[str, bytes]) -> None:
-    """Add files that are missing in the database. Most trials change only one or two files.
-
-    Digests are sorted, so that two workers cannot deadlock.
-    """
-    stored_digests = set(
-        connection.execute(
-            text(
-                "SELECT digest FROM autotune_files WHERE study = :study AND digest = ANY(:digests)"
-            ),
-            {"study": study, "digests": list(files)},
-        ).scalars()
-    )
-    missing_files = [
-        {"study": study, "digest": digest, "content": zlib.compress(files[digest], 9)}
-        for digest in sorted(files.keys() - stored_digests)
-    ]
-    if missing_files:
-        connection.execute(
-            text(
-                "INSERT INTO autotune_files VALUES (:study, :digest, :content) ON CONFLICT DO NOTHING"
-            ),
-            missing_files,
-        )
-
-
-def read_records_after(
-    connection: Connection, study: int, last_number: int
-) -> list[dict[str, Any]]:
-    """Return the records after this number, in order."""
-    return parse_lines(read_lines_after(connection, study, last_number))
-
-
-def parse_lines(lines: Iterable[bytes]) -> list[dict[str, Any]]:
-    """Return the records in these lines. Raises AutotuneError for an invalid line, which another user
-    of the database may have written.
-    """
-    try:
-        return [journal.parse_record("the database", line) for line in lines]
-    except AutotuneError as error:
-        raise AutotuneError(error.message, hint=COMPROMISED_HINT) from error
-
-
 def _list_file_digests(record: JournalLine) -> list[tuple[str, str]]:
     digest_by_name = record.get("files")
     if record.get("event") != "deployed" or not isinstance(digest_by_name, Mapping):
@@ -631,50 +410,6 @@ def _list_file_digests(record: JournalLine) -> list[tuple[str, str]]:
         for file_name, digest in digest_by_name.items()
         if isinstance(digest, str)
     ]
-
-
-def read_lines_after(connection: Connection, study: int, last_number: int) -> list[bytes]:
-    """Return the records after this number as journal lines."""
-    rows = connection.execute(
-        text(
-            "SELECT record FROM autotune_records"
-            " WHERE study = :study AND number > :number ORDER BY number"
-        ),
-        {"study": study, "number": last_number},
-    )
-    return _decompress_lines(rows.scalars())
-
-
-def _decompress_lines(contents: Iterable[bytes]) -> list[bytes]:
-    # Other users may insert line breaks: valid in JSON between values, but a journal record is one line.
-    lines, total_bytes = list[bytes](), 0
-    for content in contents:
-        line = _decompress_content(content, journal.MAX_LINE_BYTES).replace(b"\n", b" ")
-        total_bytes += len(line)
-        if total_bytes > MAX_JOURNAL_BYTES:
-            raise AutotuneError(
-                f"the records of the study in the database exceed {MAX_JOURNAL_BYTES:,} bytes",
-                hint=COMPROMISED_HINT,
-            )
-        lines.append(line)
-    return lines
-
-
-def _decompress_content(content: bytes, max_bytes: int) -> bytes:
-    """Return decompressed ``content``. Raises AutotuneError if ``content`` is invalid or would exceed
-    ``max_bytes``.
-    """
-    decompressor = zlib.decompressobj()
-    try:
-        plain_content = decompressor.decompress(content, max_bytes)
-    except zlib.error:
-        plain_content = b""
-    if not decompressor.eof:
-        raise AutotuneError(
-            f"content in the database is invalid, or larger than {max_bytes:,} bytes",
-            hint=COMPROMISED_HINT,
-        )
-    return plain_content
 
 
 def _resolve_below(directory: Path, relative_path: str) -> Path:
@@ -688,10 +423,6 @@ def _resolve_below(directory: Path, relative_path: str) -> Path:
             hint=COMPROMISED_HINT,
         )
     return path
-
-
-def index_by_digest(contents: Mapping[str, bytes]) -> dict[str, bytes]:
-    return {sha256(content).hexdigest(): content for content in contents.values()}
 
 
 def _parse_url(url: str) -> URL:
@@ -737,45 +468,3 @@ def _is_restarting(error: BaseException) -> bool:
     return (
         sqlstate.startswith("57P") if sqlstate else "the database system is " in str(database_error)
     )
-
-
-def _acquire_lock(connection: Connection, lock_key: int) -> None:
-    connection.execute(
-        text("SELECT pg_advisory_xact_lock(:first, :second)"),
-        {"first": LOCK_KEY, "second": lock_key},
-    )
-
-
-def _read_schema_version(connection: Connection) -> int:
-    """Return the version of autotune's tables; 0 without tables."""
-    if connection.execute(text("SELECT to_regclass('autotune_schema')")).scalar() is None:
-        return 0
-    return connection.execute(text("SELECT max(version) FROM autotune_schema")).scalar() or 0
-
-
-def _migrate_tables(connection: Connection) -> None:
-    """Migrate the tables to the current version. Raises AutotuneError if the tables have a later
-    version.
-    """
-    connection.execute(
-        text("CREATE TABLE IF NOT EXISTS autotune_schema (version INTEGER NOT NULL)")
-    )
-    version = _read_schema_version(connection)
-    if version > SCHEMA_VERSION:
-        raise AutotuneError(
-            f"unsupported storage version {version}: this autotune supports up to {SCHEMA_VERSION}",
-            hint="install the version of autotune that the other workers use",
-        )
-    for table_version, statements in enumerate(MIGRATIONS[version:], version + 1):
-        for statement in STATEMENT_PATTERN.findall(statements):
-            connection.execute(text(statement))
-        connection.execute(text("INSERT INTO autotune_schema VALUES (:v)"), {"v": table_version})
-
-
-def compress_record(record: Mapping[str, object]) -> bytes:
-    return zlib.compress(journal.encode_record(record), 9)
-
-
-def decompress_record(content: bytes) -> dict[str, Any]:
-    (record,) = parse_lines(_decompress_lines([content]))
-    return record

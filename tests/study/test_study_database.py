@@ -30,8 +30,16 @@ from autotune.environments.peak import Peak
 from autotune.errors import AutotuneError, LockedError
 from autotune.optimize.searcher import Searcher, Suggestion
 from autotune.space.space import SearchSpace
-from autotune.study import journal, ownership, study_loop
-from autotune.study import study_database as storage
+from autotune.study import (
+    database_records,
+    database_schema,
+    journal,
+    ownership,
+    study_database,
+    study_loop,
+)
+from autotune.study.database_records import LeaseLostError, append_records, compress_record
+from autotune.study.database_schema import LOCK_KEY
 from autotune.study.join_study import (
     create_shared_study,
     join_study,
@@ -43,7 +51,7 @@ from autotune.study.schedule import BED_SPECIFIC_PHASES
 from autotune.study.search_history import MODELLED_PHASES
 from autotune.study.shared_store import HeartbeatPolicy, SharedStore
 from autotune.study.state_replay import replay_records
-from autotune.study.study_database import LeaseLostError, SharedStudy, StudyDatabase
+from autotune.study.study_database import SharedStudy, StudyDatabase
 from autotune.study.study_loop import Proposal
 from autotune.study.study_state import Phase, State
 from autotune.study.study_store import StudyStore
@@ -56,28 +64,6 @@ from tests.study.test_dashboard import studies_in_dashboard
 # Heartbeats only where a test asks for them.
 BY_HAND = HeartbeatPolicy(interval_seconds=3600, max_missed=2)
 FIRST = {"event": "study", "started": "now", "shared": True}
-
-
-RECORD = b'{"event":"spent","seconds":{"load":1}}'
-DEEP = b"[" * 100_000
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"not compressed",
-        zlib.compress(RECORD)[:-6],
-        zlib.compress(DEEP),
-        zlib.compress(b'{"event":NaN}'),
-        zlib.compress(b'{"event":"\\udcff"}'),
-        zlib.compress(b"[]"),
-        zlib.compress(b" " * (journal.MAX_LINE_BYTES + 1)),
-    ],
-)
-def test_what_no_journal_can_contain_is_refused(content: bytes) -> None:
-    assert storage.decompress_record(zlib.compress(RECORD)) == json.loads(RECORD)
-    with pytest.raises(AutotuneError, match="the database"):
-        storage.decompress_record(content)
 
 
 @pytest.mark.parametrize("files", [None, [1], "a", 5, {"a": None}, {"a": ["b"]}])
@@ -142,7 +128,7 @@ def lock_of_the_tables(url: str) -> Iterator[Connection]:
     """Held by another session than any that opens the database."""
     engine = create_engine(url.replace("postgresql:", "postgresql+psycopg:"), poolclass=NullPool)
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        connection.execute(text("SELECT pg_advisory_lock(:first, 0)"), {"first": storage.LOCK_KEY})
+        connection.execute(text("SELECT pg_advisory_lock(:first, 0)"), {"first": LOCK_KEY})
         yield connection
 
 
@@ -434,9 +420,7 @@ def test_a_transaction_that_ended_unheard_of_adds_nothing_twice(
 ) -> None:
     for _ in range(2):
         shared[0].run_transaction(
-            lambda c: storage.append_records(
-                c, shared[1].study_id, "key", [{"event": "x"}, {"event": "y"}]
-            )
+            lambda c: append_records(c, shared[1].study_id, "key", [{"event": "x"}, {"event": "y"}])
         )
     assert [r["event"] for r in shared[0].read_records(shared[1])] == ["study", "x", "y"]
 
@@ -447,14 +431,14 @@ def test_tables_of_an_earlier_version_are_migrated_and_of_a_later_one_refused(
 ) -> None:
     url = another_database(opened, "early")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(storage, "MIGRATIONS", storage.MIGRATIONS[:1])
+        patch.setattr(database_schema, "MIGRATIONS", database_schema.MIGRATIONS[:1])
         with closing(StudyDatabase(url)) as early:
             early.run_transaction(lambda c: c.execute(text(
                 "WITH study AS (INSERT INTO autotune_studies (name, target)"
                 " VALUES ('begun-then', 'name: x') RETURNING id), head AS ("
                 "INSERT INTO autotune_heads SELECT id, 1 FROM study)"
                 " INSERT INTO autotune_records SELECT id, 1, 'first', :record FROM study"
-            ), {"record": storage.compress_record(FIRST)}))  # fmt: skip
+            ), {"record": compress_record(FIRST)}))  # fmt: skip
             study = early.find_study("begun-then")
             files = [{"event": "deployed", "trial": 0, "files": {"x": "0"}}]
             with pytest.raises(AutotuneError, match="autotune_files"):
@@ -462,7 +446,7 @@ def test_tables_of_an_earlier_version_are_migrated_and_of_a_later_one_refused(
     with closing(StudyDatabase(url)) as today:
         assert today.read_records(today.find_study("begun-then")) == [FIRST]
         today.run_transaction(
-            lambda c: storage.append_records(c, study.study_id, "k", [{"event": "x"}], {"0": b"y"})
+            lambda c: append_records(c, study.study_id, "k", [{"event": "x"}], {"0": b"y"})
         )
         today.run_transaction(lambda c: c.execute(text("INSERT INTO autotune_schema VALUES (99)")))
     with pytest.raises(AutotuneError, match="unsupported storage version 99") as raised:
@@ -474,7 +458,7 @@ def test_tables_of_an_earlier_version_are_migrated_and_of_a_later_one_refused(
 def test_a_line_break_of_another_writer_breaks_no_journal(
     shared: tuple[StudyDatabase, SharedStudy], tmp_path: Path
 ) -> None:
-    def packed(record: storage.Record) -> bytes:
+    def packed(record: dict[str, Any]) -> bytes:
         return zlib.compress(json.dumps(record, indent=1).encode())
 
     with (
@@ -482,7 +466,7 @@ def test_a_line_break_of_another_writer_breaks_no_journal(
         closing(store(tmp_path / "1", shared)) as other,
         closing(store(tmp_path / "2", shared)) as one,
     ):
-        patch.setattr(storage, "compress_record", packed)
+        patch.setattr(database_records, "compress_record", packed)
         other.join_beds({"a": {}})
         other.run_decision(lambda: trial(other, "a"))
         one.refresh_state()
@@ -502,7 +486,7 @@ def test_files_of_another_worker_stay_in_their_study(
     database, study = shared
     record = {"event": "deployed", "trial": f"{trial}".format(tmp_path), "files": {name: "0"}}
     database.run_transaction(
-        lambda c: storage.append_records(c, study.study_id, study.name, [record], {"0": b"x"})
+        lambda c: append_records(c, study.study_id, study.name, [record], {"0": b"x"})
     )
     with pytest.raises(AutotuneError, match="is outside of"):
         database.copy_study(study, tmp_path / "studies")
@@ -543,7 +527,7 @@ def test_no_password_on_a_command_line_and_none_in_a_message(url: str) -> None:
 
 
 def test_the_driver_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage, "find_spec", lambda name: None)
+    monkeypatch.setattr(study_database, "find_spec", lambda name: None)
     with pytest.raises(AutotuneError, match="needs psycopg") as raised:
         StudyDatabase("postgresql://u@h/d")
     assert "autotune[postgresql]" in (raised.value.hint or "")
