@@ -22,7 +22,7 @@ import optuna
 
 from autotune.optimize.bed_differences import estimate_offsets
 from autotune.optimize.searcher import Searcher
-from autotune.study.ranking import decide_verdict, estimate_study_drift, list_bed_readings
+from autotune.study.proof import decide_verdict
 from autotune.study.record_codec import encode
 from autotune.study.schedule import select_next_step
 from autotune.study.schedule_steps import (
@@ -38,6 +38,7 @@ from autotune.study.schedule_steps import (
 from autotune.study.search_history import record_outcome
 from autotune.study.simplification import select_next_block
 from autotune.study.state_replay import apply_record
+from autotune.study.study_drift import estimate_study_drift, list_bed_readings
 from autotune.study.study_loop import STOP_PROBABILITY
 from autotune.study.study_state import COUNTED_PHASES, Phase, State, Trial
 from autotune.study.verdict import Verdict

@@ -42,12 +42,12 @@ from autotune.services.base import Settings
 from autotune.services.diagnosis import Resource
 from autotune.study import trial as of_study
 from autotune.study.optuna_copy import copy_in_background
-from autotune.study.ranking import estimate_study_drift
 from autotune.study.schedule_steps import MeasureStep, ScheduleStep, SuggestStep
 from autotune.study.search_history import sync_search
 from autotune.study.shared_store import SharedStore
 from autotune.study.state_replay import replay_records
 from autotune.study.study_database import StudyDatabase
+from autotune.study.study_drift import estimate_study_drift
 from autotune.study.study_loop import (
     PREFETCH_MIN_BEDS,
     Proposal,

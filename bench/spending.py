@@ -52,7 +52,7 @@ from autotune.simulate.chain import diagnose_search
 from autotune.simulate.noise import NoiseModel
 from autotune.simulate.stack import SimulatedStack
 from autotune.space.space import SearchSpace
-from autotune.study import journal, ranking
+from autotune.study import journal, ranking, study_drift
 from autotune.study.search_history import catch_up_search
 from autotune.study.state_replay import apply_record
 from autotune.study.study_loop import run_study_loop
@@ -244,10 +244,10 @@ def _pick(state: State, space: SearchSpace, seed: int) -> Settings:
     The choice depends on the finals if they have started, or else on the model. The best preset is
     chosen in case of doubt.
     """
-    if state.posterior is None and ranking.find_reference(state) is not None:
+    if state.posterior is None and study_drift.find_reference(state) is not None:
         searcher = _searcher(space, seed)
         catch_up_search(searcher, state)
-        posterior = searcher.compute_posterior_peaks(ranking.estimate_study_drift(state))
+        posterior = searcher.compute_posterior_peaks(study_drift.estimate_study_drift(state))
         state = replace(state, posterior=posterior)
     leader = ranking.find_best_trial(state) if state.posterior else None
     return space.baseline if leader is None else state.find_trial(leader).settings

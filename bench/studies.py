@@ -17,7 +17,7 @@ import optuna
 from autotune.optimize.gp.surrogate import CAPACITIES_KEY, CHANGES_KEY, SurrogateModel
 from autotune.optimize.searcher import Searcher
 from autotune.space.space import SearchSpace
-from autotune.study.ranking import decide_verdict, estimate_study_drift
+from autotune.study.proof import decide_verdict
 from autotune.study.record_codec import encode
 from autotune.study.schedule import select_next_step
 from autotune.study.schedule_steps import (
@@ -31,6 +31,7 @@ from autotune.study.schedule_steps import (
 from autotune.study.search_history import MODELLED_PHASES, record_outcome
 from autotune.study.simplification import select_next_block
 from autotune.study.state_replay import apply_record
+from autotune.study.study_drift import estimate_study_drift
 from autotune.study.study_loop import STOP_PROBABILITY, predict_reversal_costs
 from autotune.study.study_state import Phase, State, Trial
 from autotune.study.verdict import Verdict

@@ -35,7 +35,7 @@ from autotune.environments.clock import StudyClock
 from autotune.simulate.chain import build_chain
 from autotune.study.bed_barrier import BedBarrier
 from autotune.study.join_study import create_shared_study, join_study, prepare_joining_beds
-from autotune.study.ranking import decide_verdict
+from autotune.study.proof import decide_verdict
 from autotune.study.state_replay import apply_record
 from autotune.study.study_database import SharedStudy, StudyDatabase
 from autotune.study.study_state import COUNTED_PHASES, State

@@ -16,7 +16,8 @@ from autotune.report import format as fmt
 from autotune.report.conclusion import STOPPED_VERDICT
 from autotune.report.figures import StudyFigures
 from autotune.report.trial_outcomes import ReadingCounts, is_unusable
-from autotune.study.ranking import add_measurement_noise, list_proof_failures
+from autotune.study.proof import list_proof_failures
+from autotune.study.ranking import add_measurement_noise
 from autotune.study.study_state import Trial
 from autotune.target.messages import format_count
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from autotune.optimize import confirmation
+from autotune.study.proof import collect_proof_measurements, fails_in_proof, list_confirmations
 from autotune.study.ranking import (
-    collect_proof_measurements,
-    fails_in_proof,
     find_baseline,
     find_best_trial,
     is_undecided,
-    list_confirmations,
     select_feasible_trials,
     select_finalist_pair,
 )

@@ -23,14 +23,11 @@ from autotune.space.space import SearchSpace
 from autotune.study import start
 from autotune.study import trial as trials
 from autotune.study.progress_reporter import ProgressReporter
-from autotune.study.ranking import (
-    estimate_study_drift,
-    find_baseline,
-    find_best_trial,
-)
+from autotune.study.ranking import find_baseline, find_best_trial
 from autotune.study.recorded_environment import RecordedEnvironment, read_environment
 from autotune.study.schedule_steps import MeasureStep
 from autotune.study.search_history import catch_up_search
+from autotune.study.study_drift import estimate_study_drift
 from autotune.study.study_loop import REPEAT_LOG_SD, list_searched_changes, predict_reversal_costs
 from autotune.study.study_state import Phase, State, Trial
 from autotune.study.study_store import load_state

@@ -23,11 +23,8 @@ from collections.abc import Sequence
 from autotune.measure.capacity import SearchLimits
 from autotune.optimize.drift import MIN_REFERENCES
 from autotune.space.space import SearchSpace
-from autotune.study.alternation import (
-    MAX_FAILED_CONFIRMATIONS,
-    plan_confirmation,
-    plan_runner_up,
-)
+from autotune.study.alternation import MAX_FAILED_CONFIRMATIONS, plan_confirmation, plan_runner_up
+from autotune.study.incumbent import find_doubtful_pruning, find_rough_incumbent, is_exploring
 from autotune.study.opening import plan_opening
 from autotune.study.ranking import (
     REQUIRED_REPRODUCTIONS,
@@ -36,12 +33,8 @@ from autotune.study.ranking import (
     estimate_candidate_peaks,
     find_baseline,
     find_best_trial,
-    find_doubtful_pruning,
     find_leader,
-    find_reference,
-    find_rough_incumbent,
     find_simplification,
-    is_exploring,
     list_repeats,
     select_finalists,
 )
@@ -55,6 +48,7 @@ from autotune.study.schedule_steps import (
     SuggestStep,
     WaitStep,
 )
+from autotune.study.study_drift import find_reference
 from autotune.study.study_state import COUNTED_PHASES, Phase, State, Trial
 from autotune.study.time_budget import (
     MAX_OVERRUN_FACTOR,

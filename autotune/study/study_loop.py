@@ -23,15 +23,12 @@ from autotune.services.base import Settings
 from autotune.space.space import SearchSpace
 from autotune.study import trial as trials
 from autotune.study.bed_barrier import BedBarrier
+from autotune.study.incumbent import find_incumbent, find_incumbent_number
+from autotune.study.proof import decide_verdict
 from autotune.study.ranking import (
     MIN_CONFIGURATIONS,
-    decide_verdict,
-    estimate_study_drift,
     find_baseline,
-    find_incumbent,
-    find_incumbent_number,
     find_simplification,
-    list_bed_readings,
     list_measured_trials,
     predict_repeat,
     select_feasible_trials,
@@ -54,6 +51,7 @@ from autotune.study.search_history import (
     sync_search,
 )
 from autotune.study.simplification import select_next_block
+from autotune.study.study_drift import estimate_study_drift, list_bed_readings
 from autotune.study.study_state import COUNTED_PHASES, Phase, State, Trial
 from autotune.study.study_store import StudyStore
 from autotune.study.time_budget import USUAL_MEASUREMENTS, compute_time_limit

@@ -20,7 +20,7 @@ from autotune.estimate import Estimate
 from autotune.measure.benchmark import BenchmarkAnswer
 from autotune.measure.warm_up import WarmUpResult
 from autotune.space.repair import InfeasibleRule
-from autotune.study.ranking import is_exploring
+from autotune.study.incumbent import is_exploring
 from autotune.study.reading_records import record_reading
 from autotune.study.schedule_steps import MeasureStep
 from autotune.study.study_state import COUNTED_PHASES, Phase, Trial

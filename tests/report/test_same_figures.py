@@ -31,7 +31,7 @@ from autotune.report.studies import Study, open_study
 from autotune.report.summary import build_latency_at_rate, build_summary
 from autotune.report.text_report import format_brief_lines, format_report_lines
 from autotune.report.view import StudyView, build_study_view
-from autotune.study import ranking
+from autotune.study import proof, ranking
 from autotune.study.reading_records import RecordedReading
 from autotune.study.study_state import Phase, State, Trial
 from tests.report.recorded_lab import lab_study, shop_study
@@ -334,7 +334,7 @@ def generate_state(study: Study, seed: int, *, ended: bool) -> State:
         for trial in study.state.trials
     )
     state = replace(study.state, trials=trials, verdict=None, posterior=None)
-    return replace(state, verdict=ranking.decide_verdict(state)) if ended else state
+    return replace(state, verdict=proof.decide_verdict(state)) if ended else state
 
 
 def _generate_trial(trial: Trial, capacity: float, draws: random.Random) -> Trial:

@@ -18,7 +18,7 @@ from autotune.report.page_summary import Card
 from autotune.report.studies import Study, open_study
 from autotune.report.units import GainFigures
 from autotune.report.view import StudyView, build_study_view
-from autotune.study import ranking
+from autotune.study import proof
 from autotune.study.study_state import State
 from autotune.study.study_store import StudyStore
 from autotune.study.verdict import Verdict
@@ -97,7 +97,7 @@ def record_verdict(directory: Path) -> str:
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join(line for line in lines if '"event":"verdict"' not in line))
     with closing(StudyStore(directory)) as store:
-        store.record_verdict(ranking.decide_verdict(store.state))
+        store.record_verdict(proof.decide_verdict(store.state))
     gain = build_study_view(open_study(directory)).gain
     assert gain is not None
     return gain.interval_text

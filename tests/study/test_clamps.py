@@ -23,9 +23,10 @@ from autotune.services.base import Settings, Value
 from autotune.space.parameter_caps import Clamp, infer_clamp
 from autotune.study import clamps
 from autotune.study.opening import plan_opening
-from autotune.study.ranking import estimate_bed_drifts, estimate_candidate_peaks
+from autotune.study.ranking import estimate_candidate_peaks
 from autotune.study.schedule_steps import MeasureStep
 from autotune.study.state_replay import replay_records
+from autotune.study.study_drift import estimate_bed_drifts
 from autotune.study.study_state import COUNTED_PHASES, Phase, State, Trial
 from autotune.study.study_store import StudyStore
 from autotune.study.trial import _finish_trial, begin_trial

@@ -8,16 +8,16 @@ from math import log, sqrt
 import pytest
 
 from autotune.environments.peak import Peak
-from autotune.study.ranking import (
-    estimate_candidate_peaks,
+from autotune.study.incumbent import (
     find_doubtful_pruning,
     find_incumbent,
-    find_reference,
     find_rough_incumbent,
     is_exploring,
 )
+from autotune.study.ranking import estimate_candidate_peaks
 from autotune.study.schedule import REFERENCE_INTERVAL_TRIALS
 from autotune.study.schedule_steps import MeasureStep
+from autotune.study.study_drift import find_reference
 from autotune.study.study_loop import REPEAT_LOG_SD, estimate_expected_peak
 from autotune.study.study_state import Phase, State, Trial
 from tests.study.test_reference import trial

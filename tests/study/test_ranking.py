@@ -20,18 +20,17 @@ from autotune.study.alternation import (
     _plan_alternation,
     plan_runner_up,
 )
+from autotune.study.proof import decide_verdict, list_confirmations
 from autotune.study.ranking import (
-    decide_verdict,
     find_best_preset,
     find_best_trial,
     is_clearly_worse,
-    list_bed_readings,
-    list_confirmations,
     select_finalist_pair,
     select_finalists,
 )
 from autotune.study.schedule import _plan_interrupted_trial, select_next_step
 from autotune.study.schedule_steps import ConcludeStep, MeasureStep, SimplifyStep
+from autotune.study.study_drift import list_bed_readings
 from autotune.study.study_state import Phase, State, StudyPause, Trial
 from autotune.study.time_budget import compute_average_trial_seconds, compute_min_proof_seconds
 from autotune.study.winner_changes import Simplification

@@ -9,13 +9,13 @@ import pytest
 
 from autotune.environments.peak import Peak
 from autotune.space.space import SearchSpace
-from autotune.study.ranking import estimate_study_drift, find_reference
 from autotune.study.schedule import (
     PRUNED_TRIALS_DIVISOR,
     REFERENCE_INTERVAL_TRIALS,
     select_next_step,
 )
 from autotune.study.schedule_steps import MeasureStep, SuggestStep
+from autotune.study.study_drift import estimate_study_drift, find_reference
 from autotune.study.study_state import Phase, State, Trial
 from autotune.study.time_budget import ROUGH_TRIAL_SHARE, compute_reserve_seconds
 from autotune.target.model import Budget

@@ -14,13 +14,13 @@ from autotune.estimate import Estimate
 from autotune.optimize.ranking import PosteriorPeaks
 from autotune.services.base import Settings
 from autotune.study.alternation import MAX_FAILED_CONFIRMATIONS
+from autotune.study.incumbent import find_incumbent
+from autotune.study.proof import decide_verdict
 from autotune.study.ranking import (
     REQUIRED_REPRODUCTIONS,
     baseline_meets_slo,
-    decide_verdict,
     estimate_candidate_peaks,
     find_baseline,
-    find_incumbent,
 )
 from autotune.study.schedule import select_next_step
 from autotune.study.schedule_steps import ConcludeStep, MeasureStep
