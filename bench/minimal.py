@@ -14,10 +14,10 @@ from math import log
 
 import numpy as np
 
+from autotune.cli.study_commands import DEFAULT_MAXIMUM
 from autotune.optimize.ablation import KEPT_GAIN_SHARE, Ablation, PredictedEffect, RevertedChanges
 from autotune.services.base import Value
 from autotune.simulate.topology import is_modelled
-from autotune.study.explain_study import MAX_MEASUREMENTS
 from bench.stacks import NOISE, Stack, best, random_stack, web_stack
 from bench.variants import VARIANTS
 
@@ -26,7 +26,7 @@ NOTHING = -9.0
 
 def main(arguments: Sequence[str] = ()) -> None:
     seeds = int(arguments[0]) if arguments else 5
-    most = int(arguments[1]) if len(arguments) > 1 else MAX_MEASUREMENTS
+    most = int(arguments[1]) if len(arguments) > 1 else DEFAULT_MAXIMUM
     families = {
         "model": [modelled(name) for name in VARIANTS],
         "web": [web_stack(n) for n in ("small", "wide", "slow-db", "cached")],
@@ -58,7 +58,7 @@ def modelled(name: str) -> Stack:
 
 
 def reduced(
-    stack: Stack, seed: int, most: int = MAX_MEASUREMENTS
+    stack: Stack, seed: int, most: int = DEFAULT_MAXIMUM
 ) -> tuple[int, int, float, float, int]:
     """Run an ablation of at most ``most`` measurements.
 
