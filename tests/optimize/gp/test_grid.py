@@ -10,6 +10,7 @@ from autotune.optimize.gp.grid import (
     ParameterGrid,
     compute_unit_position,
     compute_value_at_position,
+    find_distinct_indices,
 )
 from autotune.services.base import Settings
 from autotune.space.dimension import Dimension
@@ -66,3 +67,8 @@ def test_every_level_is_found_again_by_its_value(axis: GridAxis) -> None:
     levels = range(len(axis.values))
     found = [axis.values[axis.find_level(axis.values[level])] for level in levels]
     assert found == [axis.values[level] for level in levels]
+
+
+def test_what_is_measured_again_counts_once() -> None:
+    points = np.array([[3, 1], [0, 2], [3, 1], [3, 1], [0, 0], [0, 2]])
+    assert list(find_distinct_indices(points)) == [0, 1, 4]
