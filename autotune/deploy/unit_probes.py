@@ -15,7 +15,6 @@ from autotune.transports.request import Request
 
 HTTP_ROLES = frozenset({Role.PROXY, Role.HTTP_CACHE, Role.WEB, Role.APP})
 LOOPBACK = "127.0.0.1"
-SAFE_METHODS = frozenset({"GET", "HEAD"})
 
 
 def describe_probed_start(
@@ -29,7 +28,7 @@ def describe_probed_start(
     """
     unit_start = describe_start(ranks, instance)
     service, placement = instance.service, instance.placement
-    if request is None or request.method not in SAFE_METHODS:
+    if request is None or not request.is_safe:
         return unit_start
     if placement.role not in HTTP_ROLES or service.gateway_protocol:
         return unit_start

@@ -68,13 +68,12 @@ from autotune.transports import curl
 from autotune.transports.base import Transport
 from autotune.transports.curl import CurlAnswer, describe_answer
 from autotune.transports.local import LocalTransport
-from autotune.transports.parallel_hosts import run_on_all
+from autotune.transports.parallel_hosts import STOP_SIGNALS, run_on_all
 from autotune.transports.request import Request
 
 INSECURE_NOTE = (
     "`insecure: true` accepts any certificate, so autotune cannot verify the site's identity"
 )
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,9 @@ FELL_BEHIND_MESSAGE = (
 )
 # Kind of the requests in a reading whose rate is too low for a single complete visit.
 LOW_RATE_ERROR = "rate too low"
+# Connections suffice for the requests that arrive within this multiple of the latency limit. If a server
+# holds more requests, it certainly misses the objective (Little's law).
+MIN_HELD_LIMITS = 5.0
 # Errors that the load host itself causes, with their messages. A reading with such errors does not
 # describe the server.
 NO_PORT_ERROR, NO_FILE_ERROR = "no free port", "file table full"
@@ -77,6 +80,13 @@ class LoadSpec:
     @property
     def request_count(self) -> int:
         return max(1, round(self.rate * self.seconds))
+
+    @property
+    def held_seconds(self) -> float:
+        """Return the seconds of load whose requests the clients can hold: `MIN_HELD_LIMITS` latency
+        limits, or the timeout if it is shorter.
+        """
+        return min(MIN_HELD_LIMITS * self.latency_limit, self.timeout)
 
 
 @dataclass(frozen=True)

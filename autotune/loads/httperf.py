@@ -225,8 +225,6 @@ ListItem = TypeVar("ListItem")
 PROCESS_LIMITS = ProcessLimits(
     open_connections=1000, max_rate=6000.0
 )  # FD_SETSIZE is 1024; a process reaches about 12,000/s at most
-# a process has connections for the requests that arrive within this multiple of the latency limit
-MIN_HELD_LIMITS = 5.0
 MAX_HELD_LIMITS = 10.0
 MIN_OPEN_CONNECTIONS = 64
 OTHER_DESCRIPTORS = 16
@@ -272,7 +270,7 @@ class HttperfGenerator(LoadGenerator):
     def build_processes(
         self, request: Request, spec: LoadSpec, hosts: int = 1
     ) -> tuple[LoadProcess, ...]:
-        connection_seconds = min(MIN_HELD_LIMITS * spec.latency_limit, spec.timeout)
+        connection_seconds = spec.held_seconds
         count = max(
             hosts,
             ceil(spec.rate * connection_seconds / self.limits.open_connections),

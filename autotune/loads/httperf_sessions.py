@@ -32,7 +32,6 @@ from autotune.loads.base import (
 from autotune.loads.httperf import (
     CLIENT_NUMBERS,
     MAX_SESSIONS,
-    MIN_HELD_LIMITS,
     PROCESS_LIMITS,
     HttperfOutput,
     build_command,
@@ -106,9 +105,7 @@ class SessionGenerator(LoadGenerator):
         processes: list[LoadProcess] = []
         for kind in self.kinds:
             rate = spec.rate * kind.session_count / self.total_requests  # sessions/s
-            held_seconds = kind.think_seconds + kind.request_count * min(
-                MIN_HELD_LIMITS * spec.latency_limit, spec.timeout
-            )
+            held_seconds = kind.think_seconds + kind.request_count * spec.held_seconds
             process_count = max(hosts, ceil(rate * held_seconds / self.limits.open_connections))
             sessions = int(rate * spec.seconds + 1e-9)
             process_count = min(

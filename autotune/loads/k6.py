@@ -42,8 +42,6 @@ from autotune.transports.request import DEFAULT_PORTS, Request
 PROCESS_LIMITS = ProcessLimits(
     open_connections=500, max_rate=3000.0, keeps_connections=True
 )  # few connections, because each client is a JavaScript engine
-# all clients together can hold the requests that arrive within this multiple of the latency limit
-MIN_HELD_LIMITS = 5.0
 MIN_CLIENTS = 16
 START_SECONDS = 30  # time for k6 to start and for a script's `setup`
 # the growth factor applies to bins beyond the latency limit
@@ -115,10 +113,7 @@ class K6Generator(LoadGenerator):
     def build_processes(
         self, request: Request, spec: LoadSpec, hosts: int = 1
     ) -> tuple[LoadProcess, ...]:
-        connection_seconds = (
-            min(MIN_HELD_LIMITS * spec.latency_limit, spec.timeout)
-            + self.longest_pause / self.requests_per_visit
-        )
+        connection_seconds = spec.held_seconds + self.longest_pause / self.requests_per_visit
         count = max(
             hosts,
             ceil(spec.rate / self.limits.max_rate),

@@ -55,8 +55,6 @@ from autotune.transports.temporary_files import temporary_file_script
 PROCESS_LIMITS = ProcessLimits(
     open_connections=900, max_rate=12_000.0, keeps_connections=True
 )  # because 1024 descriptors are a common limit
-# connections suffice for the requests that arrive within this multiple of the latency limit
-MIN_HELD_LIMITS = 5.0
 MIN_OPEN_CONNECTIONS = 16
 MAX_PATHS = 10_000
 MAX_BODY_BYTES = 100_000  # a body is an argument, and Linux limits an argument to 128 KiB
@@ -153,7 +151,7 @@ class OhaGenerator(LoadGenerator):
         self, request: Request, spec: LoadSpec, hosts: int = 1
     ) -> tuple[LoadProcess, ...]:
         """Return one process for each load host, or more if one process has too few connections."""
-        connection_seconds = min(MIN_HELD_LIMITS * spec.latency_limit, spec.timeout)
+        connection_seconds = spec.held_seconds
         connections = self.limits.open_connections
         count = max(
             hosts,

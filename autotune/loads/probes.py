@@ -23,7 +23,7 @@ from autotune.transports.request import Request
 from autotune.transports.temporary_files import temporary_file_script
 
 CURL_PACKAGE = "curl"  # name of the Debian package
-MISSING_STATUSES = (126, 127)  # exit statuses of a shell that cannot start a program
+MISSING_STATUSES = (126, 127)  # exit statuses of a shell or ``timeout`` that cannot start a program
 # Number of bytes that are read from the start of a body, and from the end of a longer body.
 HEAD_BYTES, TAIL_BYTES = 1 << 16, 1 << 13
 WHOLE_BODY_BYTES = 1 << 20  # number of bytes that are read from a body that `expect:` checks

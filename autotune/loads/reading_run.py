@@ -51,7 +51,6 @@ TIMEOUT_MARGIN_SECONDS = 10.0  # time that a transport waits beyond a process's 
 LOW_RATE_MESSAGE = "sends no complete request in a reading at this rate: raise the rate"
 EMPTY_INSPECTION = AnswerInspection()
 MAX_SEEDS = 1 << 16  # number of start positions for samples in a list of pages
-MISSING_STATUSES = (126, 127)  # exit statuses of ``timeout`` if it cannot start the program
 
 
 @dataclass(frozen=True)
@@ -320,7 +319,7 @@ def has_run_away(result: LoadResult, latency_limit: float) -> bool:
 
 def _check_started(completed: CommandResult, load: LoadGenerator) -> None:
     """Raise LoadError if the load host cannot run the generator."""
-    if completed.returncode in MISSING_STATUSES:
+    if completed.returncode in probes.MISSING_STATUSES:
         installation_source = (
             load.package_source or f"sudo apt-get install {' '.join(load.packages)}"
         )

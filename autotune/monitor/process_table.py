@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from autotune.strict_parsing import is_uint, parse_uint, split_lines
 
-TICKS_PER_SECOND = 100.0
+TICKS_PER_SECOND = 100.0  # USER_HZ, which is always 100 in Linux user space
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")  # for hosts that do not print their own page size
 PAGE_SIZE_SECTION = "pagesize"  # of the host's kernel in bytes: 64 KiB on some arm64 hosts
 # Sections of a stream that contain one line per process instead of the text of one file.

@@ -12,10 +12,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from autotune.monitor.process_table import ProcessOwners, ServiceProcesses, sum_by_service
+from autotune.monitor.process_table import (
+    TICKS_PER_SECOND,
+    ProcessOwners,
+    ServiceProcesses,
+    sum_by_service,
+)
 from autotune.strict_parsing import is_uint, parse_decimal, parse_uint, split_lines
 
-TICKS_PER_SECOND = 100.0  # USER_HZ, which is always 100 in Linux user space
 MEMORY_FIELDS = ("MemTotal", "MemAvailable", "SwapTotal", "SwapFree")
 CPU_KINDS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 TCP_COUNTERS = frozenset(

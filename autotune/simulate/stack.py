@@ -11,6 +11,7 @@ import numpy as np
 from autotune.deploy.deploy_result import DeployFailed, DeployResult, Fleet, build_host_records
 from autotune.deploy.desired_state import build_desired_state, list_changed_parameters
 from autotune.deploy.stack import ServiceInstance, Stack
+from autotune.loads.reading_run import RUNAWAY_VIOLATION_SHARE
 from autotune.measure.reading import Reading
 from autotune.monitor.activity import HostUsage
 from autotune.runtimes import load_runtime
@@ -22,8 +23,6 @@ from autotune.target.runtimes import DEFAULT_RUNTIME
 from autotune.target.slo import Slo
 
 RAMP_SECONDS = 0.5  # seconds of load before a reading counts, as with real generators
-# a reading ends early if more than this share of the requests in its ramp-up are late
-RUNAWAY_VIOLATION_SHARE = 0.7
 # The histogram's bins are 1 ms wide up to FINE_BINS_SECONDS, as in httperf's output, and wider above.
 FINE_BINS_SECONDS, COARSE_BIN_SECONDS = 0.1, 0.02
 

@@ -16,8 +16,6 @@ from autotune.transports.base import Transport
 from autotune.transports.local import LocalTransport
 from autotune.transports.request import Request
 
-SAFE_METHODS = frozenset({"GET", "HEAD"})
-
 
 def await_correct_entries(target_file: TargetFile, transports: Mapping[str, Transport]) -> str:
     """Wait until every entry responds correctly. Return a line with the result.
@@ -29,7 +27,7 @@ def await_correct_entries(target_file: TargetFile, transports: Mapping[str, Tran
         request = build_request(target_file, build_entry_stack(target))
     except AutotuneError as error:
         return f"no request was sent to the entry: {error.message}"
-    if request.method not in SAFE_METHODS:
+    if not request.is_safe:
         return f"no request was sent to the entry: {request.method} may change data"
     host = transports[target.load.hosts[0]] if target.load.hosts else LocalTransport()
     timeout_seconds = target.ready or MIN_LATE_SECONDS

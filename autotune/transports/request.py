@@ -10,6 +10,7 @@ from autotune.transports.temporary_files import temporary_file_script
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
 DEFAULT_TIMEOUT_SECONDS = 2.0
+SAFE_METHODS = frozenset({"GET", "HEAD"})  # methods that change no data (RFC 9110, section 9.2.1)
 # Arguments: the certificates, then the command. OpenSSL, Go and Rust read trusted authorities from the
 # file that SSL_CERT_FILE names.
 _TRUST_CA_SCRIPT = f"""
@@ -58,6 +59,11 @@ class Request:
     def status_classes(self) -> frozenset[str]:
         """Return the classes of the accepted statuses, such as ``2xx``."""
         return frozenset(f"{status // 100}xx" for status in self.statuses)
+
+    @property
+    def is_safe(self) -> bool:
+        """True if the request changes no data, because of its method."""
+        return self.method in SAFE_METHODS
 
     @property
     def scheme(self) -> str:

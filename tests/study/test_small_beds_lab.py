@@ -20,7 +20,7 @@ from autotune.lab import target_labs
 from autotune.lab.cgroups import parse_mounts, read_mountinfo
 from autotune.lab.lifecycle import remove_lab, start_lab
 from autotune.lab.plan import derive_names
-from autotune.monitor.procfs import TICKS_PER_SECOND
+from autotune.monitor.process_table import TICKS_PER_SECOND
 from autotune.study.study_state import Phase, State
 from autotune.study.study_store import load_state
 from autotune.target.beds import build_bed_target
