@@ -138,15 +138,6 @@ class Deployment(Fleet):
         self._answered_before: bool | None = None  # None until the first deployment
         self._is_late = False  # true if the stack did not respond after the last rollback
 
-    @property
-    def ready_seconds(self) -> float | None:
-        """Return the time limit from the target's `ready:`; ``None`` if boot times determine it."""
-        return self.boot_times.fixed_limit
-
-    @ready_seconds.setter
-    def ready_seconds(self, seconds: float | None) -> None:
-        self.boot_times.fixed_limit = seconds
-
     # -- the transaction ------------------------------------------------------------------------
 
     def deploy(self, settings: Settings) -> DeployResult:

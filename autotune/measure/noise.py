@@ -81,14 +81,6 @@ class Noise:
         if len(self.weights) % len(NOISE_SDS) or (self.weights and not sum(self.weights) > 0):
             raise ValueError(f"noise needs a row of weights for each of {len(NOISE_SDS)} levels")
 
-    @property
-    def expected_sd(self) -> float:
-        """Return the expected sd of the log capacity between readings of one configuration."""
-        sd_weights = (
-            self._reshape_weights().sum(axis=1) if self.weights else build_prior_noise_weights()
-        )
-        return float(np.dot(sd_weights, NOISE_SDS) / sd_weights.sum())
-
     def build_prior(self, shapes: Array) -> Array:
         """Return the weights before a search, ``[sigma, shape, peak]``.
 

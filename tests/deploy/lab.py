@@ -216,13 +216,13 @@ def give_up_soon(fleet: Deployment) -> None:
     """Do not wait for wrong responses after the next deployment. Its rollback keeps the usual time
     limit.
     """
-    roll_back, patience = fleet._roll_back, fleet.ready_seconds
+    roll_back, patience = fleet._roll_back, fleet.boot_times.fixed_limit
 
     def back(*changes: Any) -> None:
-        fleet.ready_seconds = patience
+        fleet.boot_times.fixed_limit = patience
         roll_back(*changes)
 
-    fleet.ready_seconds, fleet._roll_back = 3.0, back  # type: ignore[method-assign]
+    fleet.boot_times.fixed_limit, fleet._roll_back = 3.0, back  # type: ignore[method-assign]
 
 
 def acted(actions: Mapping[str, Action]) -> dict[str, Action]:

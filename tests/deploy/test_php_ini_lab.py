@@ -99,7 +99,7 @@ def test_the_pool_s_own_settings_are_changed_starved_and_put_back(
     before = ground.pictures()
     environment = prepare(read_target(path))
     fleet = environment.create_deployment(ground.directory / "study", News().note)
-    fleet.ready_seconds = 60.0
+    fleet.boot_times.fixed_limit = 60.0
     fleet.lock_hosts()
     try:
         unchanged = fleet.deploy(settings(fleet))

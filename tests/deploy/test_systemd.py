@@ -451,7 +451,7 @@ def test_what_is_rolled_back_are_no_files_that_their_software_refuses(
     ground.sh("fllb", "cd /etc/nginx; cp -a nginx.conf /root/; echo 'no directive;' >>nginx.conf")
     fleet = ground.fleet(ground.bed(templates(ground, "php_fpm/php-fpm.conf.j2", NOWHERE)))
     fleet.lock_hosts()
-    fleet.ready_seconds = 3.0
+    fleet.boot_times.fixed_limit = 3.0
     with pytest.raises(AutotuneError, match=r"fllb: nginx.service refuses its original files"):
         fleet.deploy(settings(fleet, web__php_fpm__max_children=13))
     assert ground.sh("fllb", "systemctl is-active nginx; nginx -t 2>&1").startswith("active")

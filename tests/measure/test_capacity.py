@@ -14,6 +14,7 @@ from autotune.estimate import Estimate
 from autotune.loads.base import LOW_RATE_ERROR
 from autotune.measure import Capacity, Noise, Reading, SearchLimits, Slo, search_peak
 from autotune.measure.capacity import MAX_RATE_KEY, PeakSearch
+from tests.measure.test_noise import expected_sd
 
 if TYPE_CHECKING:
     from autotune.measure.capacity import ReadingProbe
@@ -163,8 +164,8 @@ def test_noise_is_learned_and_handed_on() -> None:
             Served(exponential(900.0), seed, noise=0.09), SLO, 900.0, noise=loud
         ).noise
     # A part of the scatter may be bursts of a queue.
-    assert 2.0 * quiet.expected_sd < loud.expected_sd
-    assert quiet.expected_sd < Noise().expected_sd
+    assert 2.0 * expected_sd(quiet) < expected_sd(loud)
+    assert expected_sd(quiet) < expected_sd(Noise())
     assert quiet.readings > 20
 
 
