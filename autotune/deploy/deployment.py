@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 
-from autotune.deploy import dataset, readiness
+from autotune.deploy import dataset
 from autotune.deploy.adopted_files import list_changed_files, map_template_digests
-from autotune.deploy.backends import ServersDown, ServerWatch, describe_down_servers
 from autotune.deploy.boot_times import BootTimes
 from autotune.deploy.changes import (
     CurrentHost,
@@ -49,7 +47,6 @@ from autotune.deploy.read_back import (
     find_unit_processes,
     list_foreign_changes,
 )
-from autotune.deploy.readiness import ANY_RIGHT_ANSWER, Answer, RightAnswer
 from autotune.deploy.rollback import extend_start_seconds, restart_units, roll_back_hosts
 from autotune.deploy.runtime import (
     ApplyFailed,
@@ -60,37 +57,15 @@ from autotune.deploy.runtime import (
     RuntimeHost,
 )
 from autotune.deploy.stack import ServiceInstance, Stack
+from autotune.deploy.stack_data import StackData
+from autotune.deploy.stack_readiness import EntryProbe, StackReadiness
 from autotune.deploy.unit_probes import describe_probed_start, find_answered_pages, replace_starts
 from autotune.deploy.unit_start import UnitStart
 from autotune.errors import AutotuneError, RenderError
 from autotune.masking import remove_words
-from autotune.services.base import Action, Role, Settings
+from autotune.services.base import Action, Settings
 from autotune.space.space import SearchSpace
 from autotune.target.model import Target
-from autotune.transports import wait_notices
-from autotune.transports.base import Transport
-from autotune.transports.request import Request
-
-POLL_SECONDS = 1.0  # seconds between two checks of a load balancer's servers
-READY_HINT = (
-    "set `ready:` in the target, such as `ready: 5m`, if the stack needs more time to start"
-)
-
-
-@dataclass(frozen=True)
-class EntryProbe:
-    """The request that shows whether the whole stack is ready.
-
-    ``send()`` sends one request to every entry and returns the first wrong response, or else the
-    last response. ``right`` describes a correct response. ``page`` is the same request, for checks
-    that run on the hosts; ``None`` disables these checks. ``min_interval`` is the shortest time
-    between two requests in seconds.
-    """
-
-    send: Callable[[], Answer]
-    right: RightAnswer = ANY_RIGHT_ANSWER
-    page: Request | None = None
-    min_interval: float = 0.0
 
 
 def ignore_note(_: str) -> None:
@@ -122,17 +97,18 @@ class Deployment(Fleet):
         boot_times: BootTimes | None = None,
     ) -> None:
         self.target, self.space, self.stack = target, space, stack
-        self.runtime, self.hosts, self.probe = runtime, hosts, probe
+        self.runtime, self.hosts = runtime, hosts
         self.boot_times = boot_times or BootTimes()
+        self.readiness = StackReadiness(
+            stack, hosts, runtime.service_manager, probe, self.boot_times, note
+        )
         self.outlives_tuner = runtime.installed
         self.check_load_hosts: Callable[[], None] = lambda: None
         self._study, self._loads_data = study, loads_data
         self._overrides, self._progress, self._note = overrides, progress, note
-        self._cached_pairs: Mapping[str, str] = {}
         self._confirmed_state: ConfirmedState | None = None
         self._keeps_deployment = False
         self._isolated_files: Mapping[str, Mapping[str, bytes]] | None = None
-        self._server_watch = ServerWatch(runtime.service_manager, note)
         # how each unit starts, by host and unit; pages that the host does not serve are omitted
         self._starts: dict[str, dict[str, UnitStart]] = {}
         self._answered_before: bool | None = None  # None until the first deployment
@@ -171,7 +147,7 @@ class Deployment(Fleet):
         try:
             self._apply_plans(desired_state, plans)
             is_prefilled = self._load_data(desired_state, plans)
-            self._await_answer(limit_seconds, desired_state.settings)
+            self.readiness.await_answer(limit_seconds, desired_state.settings)
             deployed_state = confirm_state(
                 self.hosts,
                 desired_state,
@@ -193,10 +169,10 @@ class Deployment(Fleet):
     # -- readiness --------------------------------------------------------------------------------
 
     def _describe_start(self, instance: ServiceInstance) -> UnitStart:
-        page = (
-            self.probe.page if self.runtime.installed and not self.runtime.layout.isolated else None
-        )
-        interval = max(UnitStart.interval, self.probe.min_interval)
+        probe = self.readiness.probe
+        runs_on_hosts = self.runtime.installed and not self.runtime.layout.isolated
+        page = probe.page if runs_on_hosts else None
+        interval = max(UnitStart.interval, probe.min_interval)
         return describe_probed_start(find_ranks(self.stack), page, interval, instance)
 
     def _inspect_original_stack(self, desired: DesiredState) -> None:
@@ -216,8 +192,8 @@ class Deployment(Fleet):
             desired.hosts,
             lambda host: find_answered_pages(host, desired.hosts[host.name].starts, functions),
         ).unwrap()
-        self._answered_before = self.probe.right.is_met(self.probe.send())
-        self._server_watch.ignore_down_servers(self.stack.instances, self._map_transports())
+        self._answered_before = self.readiness.answers_correctly()
+        self.readiness.ignore_down_servers()
 
     def _find_recovery(self, desired_state: DesiredState) -> float:
         """Return the longest time, in seconds, until a load balancer uses a failed server again."""
@@ -228,9 +204,6 @@ class Deployment(Fleet):
             ),
             default=0.0,
         )
-
-    def _map_transports(self) -> dict[str, Transport]:
-        return {name: self.hosts[name].transport for name in self.stack.hosts}
 
     def _with_answer_limits(self, desired_state: DesiredState) -> DesiredState:
         """Return the state with a time limit for each unit, and without readiness checks that request
@@ -258,66 +231,9 @@ class Deployment(Fleet):
         unit_limits = (self.boot_times.unit_limit(*unit) for unit in units)
         return max((self.boot_times.stack_limit, *unit_limits))
 
-    def _await_answer(self, limit_seconds: float, settings: Settings) -> None:
-        """Wait until the stack responds correctly and load balancers use all servers. Raises
-        StackNotReady.
-        """
-        start_time = time.monotonic()
-        with wait_notices.wait("the stack", "a correct response", limit_seconds):
-            problem = readiness.wait_until_ready(
-                self.probe.send, self.probe.right, limit_seconds, self.probe.min_interval
-            )
-        if problem is None:
-            problem = self._await_servers(limit_seconds, settings)
-        if problem is None:
-            self.boot_times.record_stack(time.monotonic() - start_time)
-            return
-        failure_results = self.hosts.run_on_hosts(
-            self.stack.hosts, lambda host: host.find_failures()
-        )
-        failure_lines = [
-            line for failure_lines in failure_results.results.values() for line in failure_lines
-        ]
-        message = "\n".join([f"the stack does not respond correctly: {problem}", *failure_lines])
-        raise StackNotReady(message, hint=READY_HINT)
-
-    def _await_servers(self, limit_seconds: float, settings: Settings) -> str | None:
-        """Wait until no server is down. Return a message with the servers that are still down, or
-        ``None``.
-        """
-        active_instances, transports = self.stack.active_instances(settings), self._map_transports()
-        if not (down := self._server_watch.find_down_servers(active_instances, transports)):
-            return None
-        start_time, server_names = time.monotonic(), describe_down_servers(down)
-        self._note(f"waiting for servers that load balancers report as down: {server_names}")
-        with wait_notices.wait("the load balancer", "all servers", limit_seconds):
-            while down := self._server_watch.find_down_servers(active_instances, transports):
-                if time.monotonic() - start_time > limit_seconds:
-                    still_down_names = describe_down_servers(down)
-                    return f"servers are still down after {limit_seconds:.0f} s: {still_down_names}"
-                time.sleep(POLL_SECONDS)
-        self._note(
-            f"all servers are up again after {time.monotonic() - start_time:.0f} s: {server_names}"
-        )
-        return None
-
     def await_service(self, *, is_answer_doubtful: bool) -> None:
-        """Wait until load balancers use all servers: see `Fleet.await_service`.
-
-        The configuration worked after its deployment, so servers that are down only need time to
-        recover from an overload.
-        """
-        limit_seconds = self.boot_times.late_limit
-        problem = self._await_servers(limit_seconds, self.deployed_settings)
-        if problem is None and is_answer_doubtful:
-            problem = readiness.wait_until_ready(
-                self.probe.send, self.probe.right, limit_seconds, self.probe.min_interval
-            )
-            problem = (
-                problem and f"the stack does not respond correctly after an overload: {problem}"
-            )
-        if problem:
-            raise ServersDown(problem, hint=READY_HINT)
+        """Wait until load balancers use all servers: see `Fleet.await_service`."""
+        self.readiness.await_recovery(self.deployed_settings, is_answer_doubtful=is_answer_doubtful)
 
     def build_desired_state(self, settings: Settings) -> DesiredState:
         """Return the state of every host under ``settings``, without contacting a host. Raises
@@ -510,6 +426,10 @@ class Deployment(Fleet):
             for host_name, seconds in boot_seconds.items():
                 self.boot_times.record_units(host_name, seconds)
 
+    @cached_property
+    def _stack_data(self) -> StackData:
+        return StackData(self.target.data, self.hosts, self._progress)
+
     def _load_data(self, desired: DesiredState, plans: Mapping[str, HostPlan]) -> bool:
         """Fill the store and the empty caches. Return true if all empty caches were filled."""
         if not self._loads_data:
@@ -521,36 +441,10 @@ class Deployment(Fleet):
             if self._confirmed_state is None
             or desired.layout.unit_for(instance) in plans[instance.placement.host].unit_actions
         ]
-        for instance in started_instances:
-            # If a store's own configuration files are edited, the store already contains data, so
-            # autotune writes no data to it.
-            if instance.placement.role is Role.STORE and instance.placement.adopted is None:
-                transport = self.hosts[instance.placement.host].transport
-                dataset.load_dataset(instance, self.target.data, transport, self._progress)
-        return self._fill_caches(started_instances, desired)
-
-    def _fill_caches(self, started: Sequence[ServiceInstance], desired: DesiredState) -> bool:
-        """Fill the caches in ``started`` from a store. Return true if all of them were filled."""
-        caches = [each for each in desired.instances if each.placement.role is Role.CACHE]
-        empty_caches = [cache for cache in caches if cache in started]
-        stores = [each for each in desired.instances if each.placement.role is Role.STORE]
-        if not empty_caches or not stores or self.probe.right.body is None:
+        self._stack_data.load_store(started_instances)
+        if self.readiness.probe.right.body is None:
             return False
-        store = stores[0]
-        self._cached_pairs = self._cached_pairs or dataset.read_pairs_for_caches(
-            store, self.target.data, self.hosts[store.placement.host].transport
-        )
-        addresses = [cache.placement.listen for cache in caches]
-        pairs_by_address = dataset.split_pairs(self._cached_pairs, addresses)
-        filled_caches = [
-            dataset.prefill_cache(
-                cache,
-                pairs_by_address[cache.placement.listen],
-                self.hosts[cache.placement.host].transport,
-            )
-            for cache in empty_caches
-        ]
-        return all(filled_caches)
+        return self._stack_data.fill_caches(started_instances, desired.instances)
 
     # -- rollback ---------------------------------------------------------------------------------
 
@@ -600,7 +494,7 @@ class Deployment(Fleet):
             if Action.RELOAD in plan.unit_actions.values()
         }
         try:
-            self._await_answer(
+            self.readiness.await_answer(
                 self.boot_times.stack_limit if reloading_plans else limit_seconds, desired.settings
             )
         except StackNotReady:
@@ -614,7 +508,7 @@ class Deployment(Fleet):
                     reloading_plans[host.name].unit_actions,
                 ),
             ).unwrap()
-            self._await_answer(limit_seconds, desired.settings)
+            self.readiness.await_answer(limit_seconds, desired.settings)
 
     def _await_late_stack(self) -> None:
         """Wait once more for a stack that did not respond after the last rollback.
@@ -624,7 +518,7 @@ class Deployment(Fleet):
         """
         if self._is_late and self._confirmed_state is not None:
             try:
-                self._await_answer(
+                self.readiness.await_answer(
                     self.boot_times.late_limit, self._confirmed_state.desired.settings
                 )
             except StackNotReady as error:
@@ -702,7 +596,7 @@ class Deployment(Fleet):
         if self._keeps_deployment or not self._answered_before:
             return
         try:
-            self._await_answer(self.boot_times.late_limit, self.deployed_settings)
+            self.readiness.await_answer(self.boot_times.late_limit, self.deployed_settings)
         except AutotuneError as error:
             self._note(f"every host was restored, but {error.message}")
         else:
@@ -716,7 +610,7 @@ class Deployment(Fleet):
 
     def _build_noop_result(self, desired_state: DesiredState) -> DeployResult:
         assert self._confirmed_state is not None
-        self._await_answer(self.boot_times.stack_limit, desired_state.settings)
+        self.readiness.await_answer(self.boot_times.stack_limit, desired_state.settings)
         previous_result = self._confirmed_state.deployed
         no_actions = dict.fromkeys(previous_result.actions, Action.NONE)
         hosts = self._build_host_records(desired_state)

@@ -13,11 +13,12 @@ from pathlib import Path
 from autotune.deploy import adopted_files
 from autotune.deploy.boot_times import BootTimes
 from autotune.deploy.changes import HostChanges
-from autotune.deploy.deployment import Deployment, EntryProbe
+from autotune.deploy.deployment import Deployment
 from autotune.deploy.managed_hosts import LoadHosts
 from autotune.deploy.readiness import RightAnswer
 from autotune.deploy.runtime import NoteCallback, ProgramUser, Runtime
 from autotune.deploy.stack import Stack, find_entry_tiers
+from autotune.deploy.stack_readiness import EntryProbe
 from autotune.diagnose.faulty_hosts import find_answer_error
 from autotune.discovery.host_templates import (
     HostTemplates,

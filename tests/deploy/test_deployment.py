@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 from autotune.deploy.deploy_result import DeployFailed
-from autotune.deploy.deployment import Deployment, EntryProbe
+from autotune.deploy.deployment import Deployment
 from autotune.deploy.host_commands import CommandFailed
 from autotune.deploy.host_state import FileState, HostPlan, HostState
 from autotune.deploy.managed_hosts import ManagedHosts
 from autotune.deploy.read_back import ConfirmedState
 from autotune.deploy.readiness import RightAnswer
 from autotune.deploy.runtime import ConfigurationCheck, RuntimeLayout
+from autotune.deploy.stack_readiness import EntryProbe
 from autotune.deploy.unit_start import UnitStart
 from autotune.errors import AutotuneError
 from autotune.services.base import AdoptedConfig, ConfigFile, Placement, Service

@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 from autotune.deploy import deployment as deployments
+from autotune.deploy import stack_readiness
 from autotune.deploy.backends import DownServer, ServersDown
 from autotune.deploy.boot_times import BootTimes
-from autotune.deploy.deployment import Deployment, EntryProbe
+from autotune.deploy.deployment import Deployment
 from autotune.deploy.host_state import HostPlan
 from autotune.deploy.read_back import ConfirmedState, StackNotReady
 from autotune.deploy.readiness import Answer
+from autotune.deploy.stack_readiness import EntryProbe
 from autotune.errors import AutotuneError
 from autotune.services.base import Action
 from autotune.transports.parallel_hosts import HostResults
@@ -45,7 +47,7 @@ def build_fleet(
     good: Any = SimpleNamespace(desired=SimpleNamespace(hosts={}, settings={}), deployed=None)
     fleet._confirmed_state = ConfirmedState(good.desired, good.deployed, {"web1": {"app": (1, 0)}})
     monkeypatch.setattr(deployments, "roll_back_hosts", lambda *_: {})
-    monkeypatch.setattr(deployments, "POLL_SECONDS", 0.001)
+    monkeypatch.setattr(stack_readiness, "POLL_SECONDS", 0.001)
     monkeypatch.setattr(BootTimes, "late_limit", property(lambda _: late_limit))
     return fleet
 
@@ -70,7 +72,7 @@ def test_a_late_rollback_does_not_end_the_study(monkeypatch: pytest.MonkeyPatch)
     # A host is the cause only if the stack is still wrong before the next deployment.
     with pytest.raises(AutotuneError, match="no longer works"):
         fleet._await_late_stack()
-    fleet.probe = EntryProbe(lambda: (200, b"found"))
+    fleet.readiness.probe = EntryProbe(lambda: (200, b"found"))
     fleet._await_late_stack()
     assert not fleet._is_late
 
@@ -88,14 +90,14 @@ def test_servers_that_are_down_are_named_and_waited_for(monkeypatch: pytest.Monk
     fleet = build_fleet(late(0), monkeypatch)
     notes: list[str] = []
     states = iter([(DOWN,), (DOWN,), ()])
-    monkeypatch.setattr(fleet, "_note", notes.append)
-    monkeypatch.setattr(fleet._server_watch, "find_down_servers", lambda *_: next(states))
+    monkeypatch.setattr(fleet.readiness, "_note", notes.append)
+    monkeypatch.setattr(fleet.readiness._server_watch, "find_down_servers", lambda *_: next(states))
     monkeypatch.setattr(BootTimes, "late_limit", 600.0)
     fleet.await_service(is_answer_doubtful=False)
     monkeypatch.setattr(BootTimes, "late_limit", 0.05)
     assert [note for note in notes if "app/w1 (HAProxy on lb1)" in note] == notes
     assert len(notes) == 2
-    monkeypatch.setattr(fleet._server_watch, "find_down_servers", lambda *_: (DOWN,))
+    monkeypatch.setattr(fleet.readiness._server_watch, "find_down_servers", lambda *_: (DOWN,))
     with pytest.raises(ServersDown, match=r"still down after 0 s: app/w1"):
         fleet.await_service(is_answer_doubtful=False)
 

@@ -29,7 +29,7 @@ from autotune.deploy.backup import (
     HostBackup,
     decode_backup,
 )
-from autotune.deploy.deployment import Deployment, EntryProbe
+from autotune.deploy.deployment import Deployment
 from autotune.deploy.desired_state import plan_host
 from autotune.deploy.host import ManagedHost
 from autotune.deploy.host_commands import (
@@ -51,6 +51,7 @@ from autotune.deploy.managed_hosts import (
 from autotune.deploy.rollback import roll_back_hosts
 from autotune.deploy.runtime import ApplyFailed, ConfigurationCheck
 from autotune.deploy.stack import ServiceInstance
+from autotune.deploy.stack_readiness import EntryProbe
 from autotune.deploy.staging import build_backup_check
 from autotune.errors import AutotuneError, LockedError
 from autotune.runtimes.systemd import SERVICE_MANAGER

@@ -224,14 +224,14 @@ def test_old_workers_that_finish_connections_are_named_and_not_waited_for(ground
 def test_what_only_reloaded_is_rolled_back_by_a_reload(ground: Ground) -> None:
     with ground.opened() as fleet, socket.create_connection((HOSTS[0].address, 80)) as client:
         client.sendall(b"GET / HTTP/1.1\r\nHost: slow\r\n")
-        (main, right) = (ground.sh("fllb", MAIN), fleet.probe.send)
+        (main, right) = (ground.sh("fllb", MAIN), fleet.readiness.probe.send)
         tried = []
 
         def request() -> tuple[int, bytes] | str:
             tried.append(ground.sh("fllb", "grep -c 'worker_processes 3' /etc/nginx/nginx.conf; :"))
             return (500, b"") if tried[-1].strip() == "1" else right()
 
-        fleet.probe = replace(fleet.probe, send=request)
+        fleet.readiness.probe = replace(fleet.readiness.probe, send=request)
         give_up_soon(fleet)
         with pytest.raises(DeployFailed, match="does not respond correctly"):
             fleet.deploy(settings(fleet, lb__nginx__worker_processes=3))

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from autotune.deploy.deployment import Deployment, EntryProbe
+from autotune.deploy.deployment import Deployment
 from autotune.deploy.readiness import RightAnswer
+from autotune.deploy.stack_readiness import EntryProbe
 from autotune.diagnose.diagnosis import WatchedReading
 from autotune.environments.load_meter import LoadMeter
 from autotune.environments.stack import prepare
