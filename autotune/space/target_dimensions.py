@@ -43,18 +43,7 @@ def build_dimensions(
         for dimension in build_tier_dimensions(tier_name, tier, common_facts, catalogue):
             known_dimension = by_name.setdefault(dimension.name, dimension)
             if known_dimension is not dimension:
-                # The service has two roles in the tier, and the parameter has an effect in both. Each
-                # list starts with the condition on the deployment; the parameter's own conditions
-                # follow.
-                (choice_name, allowed_values), (_, more_values) = (
-                    known_dimension.conditions[0],
-                    dimension.conditions[0],
-                )
-                merged_conditions = (
-                    (choice_name, (*allowed_values, *more_values)),
-                    *known_dimension.conditions[1:],
-                )
-                by_name[dimension.name] = replace(known_dimension, conditions=merged_conditions)
+                by_name[dimension.name] = _merge_roles(known_dimension, dimension)
     edited_services = {name.rpartition(".")[0] for name in adopted_values.values}
     by_name = {
         name: adopted_values.with_adopted_baseline(dimension)
@@ -68,6 +57,17 @@ def build_dimensions(
     by_name |= _apply_target_rules(file, by_name, adopted_values)
     by_name |= derived_values.resolve_derived(file, by_name)
     return tuple(by_name.values())
+
+
+def _merge_roles(first: Dimension, second: Dimension) -> Dimension:
+    """Return the dimension of a parameter whose service has two roles in a tier. The parameter has an
+    effect in both.
+    """
+    # Each list starts with the condition on the deployment. The parameter's own conditions follow.
+    (choice_name, allowed_values), *own_conditions = first.conditions
+    _, more_values = second.conditions[0]
+    merged_condition = (choice_name, (*allowed_values, *more_values))
+    return replace(first, conditions=(merged_condition, *own_conditions))
 
 
 def _apply_target_rules(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from autotune.errors import TargetError
 from autotune.parameter_name import ParameterName
@@ -27,14 +27,9 @@ def find_value_errors(file: TargetFile) -> Iterator[TargetError]:
     All services and applications of the target must be known.
     """
     target, catalogue = file.target, catalogue_of(file.target)
-    facts = dict.fromkeys(target.hosts, PLACEHOLDER_FACTS)
     dimensions = {d.name: d for d in build_stack_dimensions(target, PLACEHOLDER_FACTS)}
-    vocabulary = RuleVocabulary(target, dimensions, collect_rule_facts(target, facts))
-    for index, rule_text in enumerate(target.constraints):
-        try:
-            parse_constraint(file, vocabulary, index, rule_text)
-        except TargetError as error:
-            yield error
+    yield from _find_constraint_errors(file, dimensions)
+    yield from _find_derivation_errors(file, dimensions)
     # The choices of kernel settings depend on the host.
     host_services = {
         tier_service.name
@@ -42,20 +37,36 @@ def find_value_errors(file: TargetFile) -> Iterator[TargetError]:
         for tier_service in catalogue.list_tier_services(tier_name, tier)
         if tier_service.role is Role.HOST
     }
-    for name, parameter_rule in target.parameters.items():
-        if parameter_rule.derive is not None and name in dimensions:
-            try:
-                derived_values.derive_dimension_by_rule(
-                    file, dimensions, dimensions[name], parameter_rule.derive
-                )
-            except TargetError as error:
-                yield error
     for location, values in _list_written_values(target):
         dimension = dimensions.get(str(location[1 if location[0] == "parameters" else 2]))
         if not dimension or ParameterName.parse(dimension.name).service_prefix in host_services:
             continue
         if value_error := _find_value_error(file, dimension, location, values):
             yield value_error
+
+
+def _find_constraint_errors(
+    file: TargetFile, dimensions: Mapping[str, Dimension]
+) -> Iterator[TargetError]:
+    facts = dict.fromkeys(file.target.hosts, PLACEHOLDER_FACTS)
+    vocabulary = RuleVocabulary(file.target, dimensions, collect_rule_facts(file.target, facts))
+    for index, rule_text in enumerate(file.target.constraints):
+        try:
+            parse_constraint(file, vocabulary, index, rule_text)
+        except TargetError as error:
+            yield error
+
+
+def _find_derivation_errors(
+    file: TargetFile, dimensions: Mapping[str, Dimension]
+) -> Iterator[TargetError]:
+    for name, rule in file.target.parameters.items():
+        if rule.derive is None or name not in dimensions:
+            continue
+        try:
+            derived_values.derive_dimension_by_rule(file, dimensions, dimensions[name], rule.derive)
+        except TargetError as error:
+            yield error
 
 
 def _find_value_error(
