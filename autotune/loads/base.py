@@ -43,6 +43,8 @@ LOW_RATE_ERROR = "rate too low"
 # Connections suffice for the requests that arrive within this multiple of the latency limit. If a server
 # holds more requests, it certainly misses the objective (Little's law).
 MIN_HELD_LIMITS = 5.0
+# Upper edge of the bin for late responses of unknown latency, as a multiple of the latency limit.
+LATE_BIN_LIMITS = 10.0
 # Errors that the load host itself causes, with their messages. A reading with such errors does not
 # describe the server.
 NO_PORT_ERROR, NO_FILE_ERROR = "no free port", "file table full"

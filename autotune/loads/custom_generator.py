@@ -26,6 +26,7 @@ from math import ceil
 from typing import Any
 
 from autotune.loads.base import (
+    LATE_BIN_LIMITS,
     LoadGenerator,
     LoadProcess,
     LoadResult,
@@ -43,8 +44,6 @@ SCHEMA_VERSION = 1
 MAX_MISSED_SHARE = 0.01
 # The limits of the user's program are unknown. The program itself reports that it fell short.
 UNKNOWN_LIMITS = ProcessLimits(open_connections=1_000_000, max_rate=1e9)
-# upper edge of the bin for late responses, as a multiple of the latency limit
-LATE_BIN_LIMITS = 10.0
 # numbers of kinds of errors, and of characters in texts of the program, that are recorded
 MAX_ERROR_KINDS, MAX_KIND_LENGTH, MAX_REASON_LENGTH = 20, 80, 300
 

@@ -32,6 +32,7 @@ from math import ceil, sqrt
 
 from autotune.loads.base import (
     FELL_BEHIND_MESSAGE,
+    LATE_BIN_LIMITS,
     MAX_STALL_SHARE,
     MIN_ACHIEVED_SHARE,
     PROVEN_FAILURE_SHARE,
@@ -49,8 +50,6 @@ RECORD_COUNT = 10_000
 CONNECTIONS_PER_SERVER = 8
 MAX_PIPELINE_DEPTH = 100  # maximum number of requests in flight on a connection
 GET_SHARE = 0.9
-# upper edge of the histogram bin in which SET requests may exceed the limit, as a multiple of this limit
-LATE_BIN_LIMITS = 10.0
 NO_RESOLVER_TEXT = "evdns"  # the only output if no name server is set
 CRASHED_STATUS = 139  # a shell's exit status after a segmentation fault
 _SAMPLES_MARK = "<autotune samples>"

@@ -25,7 +25,7 @@ from autotune.estimate import MIN_LOG_SD, Estimate, compute_half_width
 from autotune.optimize.outliers import compute_max_repeat_difference, find_outlier_threshold
 
 PRIOR_WEIGHT = 3.0
-INTERVAL_COVERAGE = 0.90
+INTERVAL_COVERAGE = 0.90  # of every interval that autotune shows
 # Checking after every pair and stopping at the first success would claim improvements too often and
 # overstate their size. Checks before the last check therefore need stronger evidence.
 EARLY_COVERAGE = 0.995

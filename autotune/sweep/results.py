@@ -13,6 +13,7 @@ from scipy.special import stdtrit  # not scipy.stats, whose import takes a secon
 
 from autotune.environments.peak import Peak
 from autotune.measure.reading import Reading
+from autotune.optimize.confirmation import INTERVAL_COVERAGE
 from autotune.report.trial_outcomes import UNMET_TEXT
 from autotune.study import journal
 from autotune.study.reading_records import RecordedReading, load_readings
@@ -22,8 +23,6 @@ from autotune.sweep.plan import SWEEP_PURPOSE, GridPoint, SweepPlan, read_plan
 from autotune.target.messages import format_count
 from autotune.target.model import Target
 from autotune.target.read_target import read_recorded_target
-
-INTERVAL_COVERAGE = 0.90
 
 
 @dataclass(frozen=True)

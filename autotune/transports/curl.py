@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from autotune.services.base import Argv
 from autotune.strict_parsing import is_uint, parse_decimal
+from autotune.target.model import DEFAULT_TIMEOUT_SECONDS
 from autotune.transports.base import Transport
-from autotune.transports.request import DEFAULT_TIMEOUT_SECONDS, Request
+from autotune.transports.request import Request
 
 _ESCAPE_TABLE = str.maketrans(
     {"\\": r"\\", '"': r"\"", "\n": r"\n", "\r": r"\r", "\t": r"\t", "\v": r"\v"}

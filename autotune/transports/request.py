@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 
 from autotune.services.base import Argv, Endpoint
 from autotune.target.expected_answer import ANY_2XX, Expect
+from autotune.target.model import DEFAULT_TIMEOUT_SECONDS
 from autotune.transports.temporary_files import temporary_file_script
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
-DEFAULT_TIMEOUT_SECONDS = 2.0
 SAFE_METHODS = frozenset({"GET", "HEAD"})  # methods that change no data (RFC 9110, section 9.2.1)
 # Arguments: the certificates, then the command. OpenSSL, Go and Rust read trusted authorities from the
 # file that SSL_CERT_FILE names.
