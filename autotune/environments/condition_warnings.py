@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from autotune.environments.value_warnings import list_dimensions
 from autotune.errors import TargetError
 from autotune.services.base import Value
 from autotune.space.dimension import Dimension, is_deployment_choice
 from autotune.space.facts import PLACEHOLDER_FACTS
-from autotune.space.target_values import build_declared_dimensions, parse_value
-from autotune.space.tier_dimensions import build_stack_dimensions
+from autotune.space.target_values import parse_value
 from autotune.target.consistency_checks import TargetMistake
 from autotune.target.model import Scalar
 from autotune.target.overrides import list_assigned_parameters
@@ -101,12 +101,7 @@ def _read_values(file: TargetFile) -> _WrittenValues:
 
 def _group_dimensions(file: TargetFile) -> dict[str, tuple[Dimension, ...]]:
     groups: dict[str, tuple[Dimension, ...]] = {}
-    dimensions = (
-        build_declared_dimensions(file)
-        if file.target.command is not None
-        else build_stack_dimensions(file.target, PLACEHOLDER_FACTS)
-    )
-    for dimension in dimensions:
+    for dimension in list_dimensions(file, PLACEHOLDER_FACTS):
         groups[dimension.name] = (*groups.get(dimension.name, ()), dimension)
     return groups
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from autotune.errors import TargetError
 from autotune.parameter_name import ParameterName
@@ -53,9 +53,16 @@ def build_dimensions(file: TargetFile, facts: HostFacts) -> dict[str, Dimension]
     """Return all parameters of a target by name, with bounds for hosts with these facts. Raises
     TargetError for an invalid value, and KeyError for an unknown service.
     """
+    return {dimension.name: dimension for dimension in list_dimensions(file, facts)}
+
+
+def list_dimensions(file: TargetFile, facts: HostFacts) -> Iterable[Dimension]:
+    """Return all parameters of a target as `build_dimensions` does. A parameter is repeated for each
+    role of its service in a tier.
+    """
     if file.target.command is not None:
-        return {dimension.name: dimension for dimension in build_declared_dimensions(file)}
-    return {dimension.name: dimension for dimension in build_stack_dimensions(file.target, facts)}
+        return build_declared_dimensions(file)
+    return build_stack_dimensions(file.target, facts)
 
 
 def has_single_value(target: Target, name: str) -> bool:
