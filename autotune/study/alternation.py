@@ -53,9 +53,11 @@ def plan_confirmation(
     )
     is_late = elapsed_seconds + pair_seconds >= latest_end and proof.measurement_count >= 2
     is_proof_over = (
-        is_late or _count_started_pairs(state, Phase.CONFIRM) >= MAX_PAIRS or proof.is_decided
+        is_late
+        or _count_started_pairs(state, Phase.CONFIRM) >= MAX_PAIRS
+        or proof.is_decided
+        or fails_in_proof(state, challenger)
     )
-    is_proof_over = is_proof_over or fails_in_proof(state, challenger)
     return _plan_alternation(
         state, Phase.CONFIRM, challenger, baseline.number, bed, is_stage_over=is_proof_over
     )
@@ -73,16 +75,13 @@ def plan_runner_up(
     finalist_pair = select_finalist_pair(state)
     if finalist_pair is None or state.list_started_trials(Phase.CONFIRM):
         return None
-    reserved_seconds = compute_min_proof_seconds(
-        state
-    ) + MIN_BLOCKS * compute_average_trial_seconds(state)
+    average_seconds = compute_average_trial_seconds(state)
+    reserved_seconds = compute_min_proof_seconds(state) + MIN_BLOCKS * average_seconds
     is_comparison_over = (
-        elapsed_seconds + 2 * compute_average_trial_seconds(state) + reserved_seconds > budget.time
+        elapsed_seconds + 2 * average_seconds + reserved_seconds > budget.time
+        or _count_started_pairs(state, Phase.RUNNER_UP) >= MAX_RUNNER_UP_PAIRS
+        or not is_undecided(state, *finalist_pair)
     )
-    is_comparison_over = (
-        is_comparison_over or _count_started_pairs(state, Phase.RUNNER_UP) >= MAX_RUNNER_UP_PAIRS
-    )
-    is_comparison_over = is_comparison_over or not is_undecided(state, *finalist_pair)
     return _plan_alternation(
         state, Phase.RUNNER_UP, *finalist_pair, bed, is_stage_over=is_comparison_over
     )

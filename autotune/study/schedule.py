@@ -117,26 +117,24 @@ def _plan_interrupted_trial(state: State, bed: str | None) -> ScheduleStep | Non
         and not last_trial.is_finished
         and last_trial.number not in state.repeated_trial_numbers
     ):
-        return MeasureStep(
-            last_trial.phase,
-            last_trial.settings,
-            last_trial.source_trial,
-            last_trial.suggestion_number,
-            last_trial.suggested,
-            replaced_trial=last_trial.replaced_trial,
-            bindings=last_trial.bindings,
-        )
-    for trial in _find_abandoned_trials(state):
-        return MeasureStep(
-            trial.phase,
-            trial.settings,
-            trial.source_trial,
-            trial.suggestion_number,
-            trial.suggested,
-            replaced_trial=trial.number,
-            bindings=trial.bindings,
-        )
-    return None
+        return _repeat_trial(last_trial, last_trial.replaced_trial)
+    abandoned_trials = _find_abandoned_trials(state)
+    if not abandoned_trials:
+        return None
+    return _repeat_trial(abandoned_trials[0], abandoned_trials[0].number)
+
+
+def _repeat_trial(trial: Trial, replaced_trial: int | None) -> MeasureStep:
+    """Return a step that starts a trial again, in place of ``replaced_trial`` of another bed."""
+    return MeasureStep(
+        trial.phase,
+        trial.settings,
+        trial.source_trial,
+        trial.suggestion_number,
+        trial.suggested,
+        replaced_trial=replaced_trial,
+        bindings=trial.bindings,
+    )
 
 
 # Phases whose trials another bed cannot repeat, because such a trial belongs to one bed or to a pair on
@@ -178,13 +176,7 @@ def _plan_refinement(state: State) -> ScheduleStep | None:
     longer rises by large factors.
     """
     rough_incumbent = None if is_exploring(state) else find_rough_incumbent(state)
-    return (
-        MeasureStep(
-            rough_incumbent.phase, rough_incumbent.settings, source_trial=rough_incumbent.number
-        )
-        if rough_incumbent
-        else None
-    )
+    return _repeat_configuration(rough_incumbent) if rough_incumbent else None
 
 
 def _plan_preset_repeat(state: State) -> ScheduleStep | None:
@@ -193,13 +185,12 @@ def _plan_preset_repeat(state: State) -> ScheduleStep | None:
     The study compares its winner with the best preset, so that preset must be fully measured.
     """
     doubtful_trial = find_doubtful_pruning(state, SearchLimits.early_prune_probability)
-    return (
-        MeasureStep(
-            doubtful_trial.phase, doubtful_trial.settings, source_trial=doubtful_trial.number
-        )
-        if doubtful_trial
-        else None
-    )
+    return _repeat_configuration(doubtful_trial) if doubtful_trial else None
+
+
+def _repeat_configuration(trial: Trial) -> MeasureStep:
+    """Return a step that measures the configuration of a finished trial again."""
+    return MeasureStep(trial.phase, trial.settings, source_trial=trial.number)
 
 
 def _plan_reference(
@@ -301,17 +292,16 @@ def _plan_simplification(
 ) -> ScheduleStep | None:
     """Return a measurement of the winner without a block of changes that probably have no effect."""
     leader_number = find_leader(state)
-    simplification = find_simplification(state, leader_number)
-    simplified_count = len(state.list_started_trials(Phase.SIMPLIFIED))
     if (
         leader_number is None
         or state.posterior is None
         or state.list_started_trials(Phase.CONFIRM)
         or state.values
+        or not baseline_meets_slo(state)
     ):
         return None
-    if not baseline_meets_slo(state):
-        return None
+    simplification = find_simplification(state, leader_number)
+    simplified_count = len(state.list_started_trials(Phase.SIMPLIFIED))
     if simplification is None or simplified_count > simplification.measured:
         return SimplifyStep(leader_number)
     needed_seconds = compute_average_trial_seconds(state) + compute_min_proof_seconds(state)
