@@ -25,11 +25,12 @@ StyledLine = tuple[str, str]
 """A line and its Rich style, which is empty for plain text."""
 
 # ECMA-48: control strings (OSC, DCS, SOS, PM, APC) with their content, CSI sequences, other escapes.
-# An unterminated control string matches only up to the end of the line, so later lines are kept.
+# No match contains a quote, or the quotes of a printed command would no longer be paired. No match
+# contains the end of a line, or an unterminated control string would hide later lines.
 _ESCAPE_SEQUENCE_PATTERN = re.compile(
-    r"(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c)?"
-    r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?"
-    r"|\x1b[ -/]*[0-~]?"
+    r"(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c\n'\"]*(?:\x07|\x1b\\|\x9c)?"
+    r"|(?:\x1b\[|\x9b)[0-?]*[ !#-&(-/]*[@-~]?"
+    r"|\x1b[ !#-&(-/]*[0-~]?"
 )
 # C0 and C1 except tab and newline, characters that change the direction of text, other line ends,
 # and tag characters, which are invisible.

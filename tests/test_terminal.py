@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 import io
+import shlex
 import shutil
 import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
@@ -65,6 +66,18 @@ def test_whatever_is_put_together(text: str) -> None:
     left = terminal.make_printable(text)
     assert not set(left) & set("\x1b\x9b\x9c\x07\r\x00")
     assert terminal.make_printable(left) == left
+
+
+WORD = st.text(st.sampled_from("\x1b[]P'\" ;#$(\x07\x9b\x9c\x9d\\ab\n"))
+
+
+@given(st.lists(WORD))
+@example(["name\x1b[", "; echo evil #"])
+@example(["name\x1b", "; echo evil #"])
+@example(["name\x1b]", "; echo evil #"])
+def test_a_printed_command_keeps_its_words(words: list[str]) -> None:
+    printed = terminal.make_printable(shlex.join(["autotune", *words]))
+    assert shlex.split(printed) == ["autotune", *map(terminal.make_printable, words)]
 
 
 def test_errors_are_stripped(capsys: pytest.CaptureFixture[str]) -> None:
