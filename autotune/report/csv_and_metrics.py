@@ -14,6 +14,7 @@ from autotune.report.status import build_status
 from autotune.report.view import StudyView
 from autotune.services.base import Value
 from autotune.study.reading_records import describe_command_call
+from autotune.terminal import make_printable
 
 # the labels and the value of each sample
 MetricSamples = Iterable[tuple[Mapping[str, str], float | None]]
@@ -23,7 +24,7 @@ METRIC_PREFIX = "autotune_"
 # Number of newest trials in the metrics. Prometheus scrapes more often than once every 20 trials.
 MAX_METRIC_TRIALS = 20
 SETTING_PREFIX = "setting."
-_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t")
 CsvRow = Mapping[str, Value | None]
 
 
@@ -44,9 +45,14 @@ def format_csv(view: StudyView, table_name: str) -> str:
 
 
 def _escape_formula(value: Value | None) -> Value | None:
-    """Return a cell that no spreadsheet reads as a formula. Numbers do not change."""
-    is_formula = isinstance(value, str) and value.startswith(_FORMULA_STARTS)
-    return f"'{value}" if is_formula else value
+    """Return a cell without control characters that no spreadsheet reads as a formula. Numbers do not
+    change.
+    """
+    if not isinstance(value, str):
+        return value
+    # Without a control character before it, the rest of a text may be a formula.
+    cell_text = make_printable(value)
+    return f"'{cell_text}" if cell_text.startswith(_FORMULA_STARTS) else cell_text
 
 
 def _list_trial_rows(view: StudyView) -> Iterator[CsvRow]:

@@ -22,6 +22,7 @@ from autotune.report.progress import PageWriter
 from autotune.report.studies import Study, open_study
 from autotune.report.view import build_study_view
 from autotune.study.reading_records import RecordedCall
+from autotune.terminal import make_printable
 from tests.report.test_progress import PlainProgress
 
 STUDIES = Path(__file__).with_name("studies")
@@ -52,13 +53,28 @@ def test_calls_of_a_command_are_rows(study: Callable[[str], Study]) -> None:
     assert (failed["value"], failed["why"], failed["said"]) == ("", "exit status 1", "no disk")
 
 
-@pytest.mark.parametrize("text", ["=1+1", "+1", "-x", "@SUM(A1)", "\t=1", "\r=1"])
-def test_text_is_no_formula_of_a_spreadsheet(text: str, study: Callable[[str], Study]) -> None:
-    opened = study("improved")
+FORMULAS = ["=1+1", "+1", "-x", "@SUM(A1)", "\t=1"]
+HIDDEN = [f"{hidden}=1+1" for hidden in ("\r", "\x00", "\x1b[0m", "\x1b]0;title\x07", "\u200e")]
+
+
+def with_failure(opened: Study, text: str) -> Study:
     first = replace(opened.state.trials[0], failure=text)
     trials = (first, *opened.state.trials[1:])
-    changed = replace(opened, state=replace(opened.state, trials=trials))
-    assert rows(changed, "trials")[0]["failure"] == f"'{text}"
+    return replace(opened, state=replace(opened.state, trials=trials))
+
+
+@pytest.mark.parametrize("text", [*FORMULAS, *HIDDEN])
+def test_text_is_no_formula_of_a_spreadsheet(text: str, study: Callable[[str], Study]) -> None:
+    changed = with_failure(study("improved"), text)
+    assert rows(changed, "trials")[0]["failure"] == f"'{make_printable(text)}"
+
+
+def test_no_cell_hides_the_cells_behind_it(study: Callable[[str], Study]) -> None:
+    changed = with_failure(study("improved"), "no disk\x1b]0;")
+    printed = make_printable(format_csv(build_study_view(changed), "trials"))
+    first, *_ = csv.DictReader(io.StringIO(printed))
+    assert first == rows(changed, "trials")[0]
+    assert first["failure"] == "no disk"
 
 
 def test_a_row_has_the_settings_and_the_capacity(study: Callable[[str], Study]) -> None:
