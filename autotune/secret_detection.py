@@ -45,7 +45,8 @@ _COMMENT_PATTERN = re.compile(r"[ \t]*[#;]")
 _ASSIGNMENT_PATTERN = re.compile(
     r"(?i)(?P<name>"
     + _NAME_REGEX
-    + r"""[\w.-]{0,40}+)["']?\]?[ \t]*+(?:!?==?~?\*?|(?P<pattern>!?~\*?)|(?<=["']),(?=[ \t]*["'])"""
+    + r"""[\w.-]{0,40}+)["']?(?:\]|%5D)?[ \t]*+"""  # in a URL, %5D stands for a bracket
+    r"""(?:!?==?~?\*?|%3D|(?P<pattern>!?~\*?)|(?<=["']),(?=[ \t]*["'])"""
     r"""|(?P<sign>:)(?:[ \t]|(?<=["']:)(?=["'])))[ \t]*(?:""" + _VALUE_REGEX + ")"
 )
 _MAX_PREFIX_LENGTH = 40  # characters of a name before the part that suggests a secret

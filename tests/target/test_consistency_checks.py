@@ -85,6 +85,16 @@ def test_nothing_to_find(tiers: dict[str, Any]) -> None:
             "slo.errors",
             "errors: 1.1% exceeds the 1% of requests that may be late or fail",
         ),
+        (
+            {"load": {"path": "/in?user%5Bpassword%5D=hush"}},
+            "load.path",
+            "`path` may contain a secret, and targets and studies are shared",
+        ),
+        (
+            {"load": {"method": "POST", "body": "user%5Bpassword%5D=hush"}},
+            "load.body",
+            "`body` may contain a secret, and targets and studies are shared",
+        ),
     ],
 )
 def test_finds(changes: dict[str, Any], location: str, message: str) -> None:
