@@ -209,16 +209,16 @@ def _find_problems(page: LoadPage, answers: Sequence[ProbeAnswer | None]) -> Ite
 
 
 def build_problem_record(page: LoadPage, reason: str) -> dict[str, Any]:
-    """Return a record of a page without a reference response, with the reason."""
-    return {"page": page.name, "share": page.share, "problem": mask_secrets(reason)}
+    """Return a record of a page without a reference response, with the reason. Secrets are masked."""
+    return {"page": mask_secrets(page.name), "share": page.share, "problem": mask_secrets(reason)}
 
 
 def build_record(page: LoadPage) -> dict[str, Any]:
-    """Return a page's reference response as a record for the study's journal."""
+    """Return a page's reference response as a record for the study's journal. Secrets are masked."""
     reference = page.reference
     assert reference is not None
     return {
-        "page": page.name,
+        "page": mask_secrets(page.name),
         "share": round(page.share, 4),
         "samples": reference.sample_count,
         "statuses": sorted(reference.statuses),
@@ -226,5 +226,5 @@ def build_record(page: LoadPage) -> dict[str, Any]:
         "sizes": list(reference.size_range),
         "title": sanitize_title(reference),
         "markers": len(reference.markers),
-        **({"expect": str(page.expect)} if page.expect else {}),
+        **({"expect": mask_secrets(str(page.expect))} if page.expect else {}),
     }

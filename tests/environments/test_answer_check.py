@@ -7,7 +7,11 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from autotune.environments.answer_check import AnswerCheck, find_reference_problem
+from autotune.environments.answer_check import (
+    AnswerCheck,
+    build_problem_record,
+    find_reference_problem,
+)
 from autotune.errors import AutotuneError
 from autotune.loads.answer_validation import AnswerInspection, LoadPage, build_pages
 from autotune.loads.base import LoadResult
@@ -60,6 +64,13 @@ def test_references_are_taken_once_and_put_on_record_once(monkeypatch: pytest.Mo
     assert record["samples"] == 20
     assert record["title"] == "Shop – offers"
     assert check.begin_measurement(is_deployed=True) == ()
+
+
+def test_no_secret_of_a_request_is_put_on_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    path, masked = "/kv?api_key=hunter2", "/kv?api_key=autotune-masked-1-of-1"
+    (record,) = check_of(monkeypatch, good, [path]).begin_measurement(is_deployed=True)
+    page = LoadPage(SessionStep(path=path))
+    assert record["page"] == build_problem_record(page, "status 500")["page"] == masked
 
 
 def test_untouched_hosts_are_asked_before_anything_is_deployed(
