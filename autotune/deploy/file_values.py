@@ -32,8 +32,10 @@ def read_file_values(
         ]
 
     values_by_case: list[Mapping[str, Value]] = []
-    answers_by_case = run_on_staged_files(transport, validation_cases, "values", build_file_queries)
-    for (instance, _), command_results in zip(validation_cases, answers_by_case, strict=True):
+    for staged_case, command_results in run_on_staged_files(
+        transport, validation_cases, "values", build_file_queries
+    ):
+        instance = staged_case.instance
         readbacks = instance.service.list_file_readbacks(instance.placement)
         values_by_case.append(
             {

@@ -13,7 +13,7 @@ from autotune.deploy.host_state import FileState
 from autotune.deploy.runtime import ValidationCases
 from autotune.deploy.stack import ServiceInstance
 from autotune.deploy.staging import TRIAL_TIMEOUT, format_owner_and_mode, replace_paths
-from autotune.masking import has_placeholder, restore_secrets
+from autotune.masking import find_secret_words, has_placeholder, remove_words, restore_secrets
 from autotune.services.base import TrialStart
 from autotune.services.registry import find_outliner
 from autotune.transports.base import CommandResult, Transport
@@ -33,11 +33,34 @@ def validate_cases(transport: Transport, validation_cases: ValidationCases) -> l
         check_command = _build_check(staged.instance, staged.files, staged.directory)
         return [] if check_command is None else [Command(check_command)]
 
-    answers_by_case = run_on_staged_files(transport, validation_cases, "validated", build_check)
     return [
-        next((a.error_text or "the software refused it" for a in answers if not a.ok), None)
-        for answers in answers_by_case
+        _find_refusal(staged_case, answers)
+        for staged_case, answers in run_on_staged_files(
+            transport, validation_cases, "validated", build_check
+        )
     ]
+
+
+def _find_refusal(staged_case: StagedCase, answers: Sequence[CommandResult]) -> str | None:
+    """Return the software's message about the files of a case, or ``None`` for accepted files."""
+    message = next((answer.error_text for answer in answers if not answer.ok), None)
+    if message is None:
+        return None
+    return (
+        mask_message(message, staged_case.instance, staged_case.files) or "the software refused it"
+    )
+
+
+def mask_message(message: str, instance: ServiceInstance, files: Mapping[str, bytes]) -> str:
+    """Return the software's message about an instance's files without the values that are masked in
+    these files.
+    """
+    is_adopted = instance.placement.adopted is not None
+    words_by_file = (
+        find_secret_words(content, find_outliner(instance.service, path) if is_adopted else None)
+        for path, content in files.items()
+    )
+    return remove_words(message, frozenset[str]().union(*words_by_file))
 
 
 @dataclass(frozen=True)
@@ -61,28 +84,28 @@ def run_on_staged_files(
     validation_cases: ValidationCases,
     purpose: str,
     build_commands: Callable[[StagedCase], Sequence[Command]],
-) -> list[Sequence[CommandResult]]:
+) -> list[tuple[StagedCase, Sequence[CommandResult]]]:
     """Stage the files of each case, run the commands of the case, and remove the files.
 
-    Returns the results of the commands for each case. ``purpose`` is part of the staging
-    directory's name. Raises HostUnreachable, or AutotuneError if a file cannot be staged.
+    Returns each case with the results of its commands. ``purpose`` is part of the staging directory's
+    name. Raises HostUnreachable, or AutotuneError if a file cannot be staged.
     """
     staging_name = (
         f"{purpose}-{secrets.token_hex(8)}"  # random, because another tuner may stage files too
     )
     originals = _read_masked_files(transport, validation_cases)
     commands: list[Command] = []
-    answer_slices: list[slice] = []
+    answer_slices: list[tuple[StagedCase, slice]] = []
     for case_number, (instance, files) in enumerate(_insert_secrets(validation_cases, originals)):
         staged_case = StagedCase(
             instance, files, f"{instance.placement.directory}.{staging_name}/{case_number}"
         )
         commands += [
-            _build_write_command(path, staged_target, files[path], originals.get(path))
-            for path, staged_target in staged_case.staged_paths.items()
+            _build_write_command(staged_case, path, originals.get(path)) for path in files
         ]
         own_commands = build_commands(staged_case)
-        answer_slices.append(slice(len(commands), len(commands) + len(own_commands)))
+        case_slice = slice(len(commands), len(commands) + len(own_commands))
+        answer_slices.append((staged_case, case_slice))
         commands += own_commands
     directories = sorted(
         {f"{instance.placement.directory}.{staging_name}" for instance, _ in validation_cases}
@@ -94,7 +117,7 @@ def run_on_staged_files(
         timeout=60.0 + 10.0 * len(validation_cases),
         functions=IGNORE_BROKEN_PIPE,
     )
-    return [command_results[case_slice] for case_slice in answer_slices]
+    return [(staged_case, command_results[case_slice]) for staged_case, case_slice in answer_slices]
 
 
 def _read_masked_files(
@@ -140,9 +163,9 @@ def fill_secrets(
 
 
 def _build_write_command(
-    path: str, staged_target: str, content: bytes, existing: CurrentFile | None
+    staged_case: StagedCase, path: str, existing: CurrentFile | None
 ) -> Command:
-    """Return the command that writes a staged file.
+    """Return the command that writes the staged file for ``path``.
 
     If ``existing`` is given, the staged file contains the secrets of the existing file, and therefore
     gets the mode and owner of the existing file.
@@ -152,7 +175,8 @@ def _build_write_command(
         owner_and_mode = format_owner_and_mode(
             FileState(mode=existing.observed.mode, owner=existing.observed.owner)
         )
-    arguments = (path, staged_target, "0644", "-", base64.b64encode(content).decode(), "")
+    content = base64.b64encode(staged_case.files[path]).decode()
+    arguments = (path, staged_case.staged_paths[path], "0644", "-", content, "")
     return Command(("stage", *arguments, *owner_and_mode))
 
 

@@ -28,7 +28,7 @@ from autotune.deploy.runtime import (
     ValidationCases,
 )
 from autotune.deploy.stack import ServiceInstance, Stack, StackContext, build_stack
-from autotune.deploy.staged_cases import IGNORE_BROKEN_PIPE, fill_secrets
+from autotune.deploy.staged_cases import IGNORE_BROKEN_PIPE, fill_secrets, mask_message
 from autotune.deploy.staging import staged_path
 from autotune.masking import has_placeholder
 from autotune.services.base import (
@@ -384,8 +384,10 @@ class Containers(Runtime):
             None if index is None else command_results[index] for index in check_indexes
         ]
         return [
-            None if check is None or check.ok else check.error_text or "no message"
-            for check in check_results
+            None
+            if check is None or check.ok
+            else mask_message(check.error_text, instance, files) or "no message"
+            for check, (instance, files) in zip(check_results, cases, strict=True)
         ]
 
     def describe_hosts(self, stack: Stack, transports: Mapping[str, Transport]) -> Iterator[str]:

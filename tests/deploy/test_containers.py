@@ -301,6 +301,26 @@ def test_files_of_a_check_have_the_mode_of_the_real_ones_and_none_is_left(tmp_pa
     assert not (tmp_path / "check").exists()
 
 
+def test_no_message_of_a_check_repeats_what_is_masked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, facts = "/etc/nginx/nginx.conf", {"box": HostFacts(cpus=2, memory=2**32)}
+    adopted = AdoptedConfig((ConfigFile(path, "nginx.conf", 0o600, "x"),), "127.0.0.1:80")
+    stack = RUNTIME.build_stack(
+        target(tmp_path), "", facts, {"box": {"nginx": "nginx"}}, {"web.box.nginx": adopted}
+    )
+    content = b"worker_processes 4;\nenv SHOP_ID=hunter2hunter2;\n"
+    cases = [(part, {path: content}) for part in stack.instances if part.placement.adopted]
+    monkeypatch.setattr(
+        "autotune.runtimes.containers.run_required",
+        lambda _, commands, **__: [
+            CommandResult(each.argv, int(each.argv[0] != "stage"), "no hunter2hunter2 here", "")
+            for each in commands
+        ],
+    )
+    assert RUNTIME.find_validation_errors(Here(tmp_path), cases) == ["no (masked) here"]
+
+
 def test_two_at_once_do_not_meet(tmp_path: Path) -> None:
     file = target(tmp_path)
     facts = {"box": HostFacts(cpus=2, memory=2**32)}

@@ -17,14 +17,14 @@ from autotune.transports.base import Argv, CommandResult
 from tests.deploy.doubles import Here
 
 
-def part(place: Path, script: str) -> Any:
+def part(place: Path, script: str, content: bytes = b"right\n") -> Any:
     """A part whose software is a line of shell, which is given the path of its one file."""
     conf = str(place / "conf")
     service = SimpleNamespace(build_validation=lambda site, files: ("sh", "-c", script, "sh", conf))
-    site = SimpleNamespace(directory=str(place / "run" / "web.web1.server"), adopted=None)
-    return SimpleNamespace(name="web.web1.server", service=service, placement=site), {
-        conf: b"right\n"
-    }
+    site = SimpleNamespace(
+        directory=str(place / "run" / "web.web1.server"), adopted=None, host="web1"
+    )
+    return SimpleNamespace(name="web.web1.server", service=service, placement=site), {conf: content}
 
 
 def test_a_file_on_trial_is_as_secret_as_the_real_one(tmp_path: Path) -> None:
@@ -33,6 +33,13 @@ def test_a_file_on_trial_is_as_secret_as_the_real_one(tmp_path: Path) -> None:
     said = validate_cases(Here(tmp_path), [part(tmp_path, 'stat -c "bits %a" "$1"; exit 1')])
     assert said == ["bits 640"]
     assert list((tmp_path / "run").iterdir()) == []
+
+
+def test_no_secret_of_a_file_is_repeated(tmp_path: Path) -> None:
+    (tmp_path / "conf").write_text("requirepass hunter2hunter2\n")
+    masked = b"requirepass autotune-masked-1-of-1\n"
+    case = part(tmp_path, 'sed "s/.* /wrong: /" "$1"; exit 1', masked)
+    assert validate_cases(Here(tmp_path), [case]) == ["wrong: (masked)"]
 
 
 @pytest.mark.long
