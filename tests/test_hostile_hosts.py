@@ -142,7 +142,10 @@ def test_software_validates_the_secret_and_not_its_placeholder(tmp_path: Path) -
     case: Any = SimpleNamespace(
         name="store.db1.redis",
         placement=SimpleNamespace(directory=str(tmp_path / "try"), adopted=None, host="db1"),
-        service=SimpleNamespace(build_validation=lambda *_: ("grep", "-c", SECRET, str(conf))),
+        service=SimpleNamespace(
+            build_validation=lambda *_: ("grep", "-c", SECRET, str(conf)),
+            list_config_files=lambda _: (),
+        ),
     )
     # What is staged belongs to root.
     assert validate_cases(Here(tmp_path), [(case, {str(conf): TEMPLATE})]) == [None]

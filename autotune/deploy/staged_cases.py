@@ -14,7 +14,7 @@ from autotune.deploy.runtime import ValidationCases
 from autotune.deploy.stack import ServiceInstance
 from autotune.deploy.staging import TRIAL_TIMEOUT, format_owner_and_mode, replace_paths
 from autotune.masking import find_secret_words, has_placeholder, remove_words, restore_secrets
-from autotune.services.base import TrialStart
+from autotune.services.base import TrialStart, resolve_config_files
 from autotune.services.registry import find_outliner
 from autotune.transports.base import CommandResult, Transport
 
@@ -77,6 +77,12 @@ class StagedCase:
     def staged_paths(self) -> dict[str, str]:
         """Return the path of each staged file, by its real path."""
         return {path: f"{self.directory}{path}" for path in self.files}
+
+    @property
+    def modes(self) -> dict[str, int]:
+        """Return the modes of the instance's files, by their real paths."""
+        config_files = resolve_config_files(self.instance.service, self.instance.placement)
+        return {file.path: file.mode for file in config_files}
 
 
 def run_on_staged_files(
@@ -168,15 +174,16 @@ def _build_write_command(
     """Return the command that writes the staged file for ``path``.
 
     If ``existing`` is given, the staged file contains the secrets of the existing file, and therefore
-    gets the mode and owner of the existing file.
+    gets the mode and owner of the existing file. A new file gets the mode that its service declares.
     """
     owner_and_mode: tuple[str, ...] = ("", "")
     if existing and existing.observed.kind == "file":
         owner_and_mode = format_owner_and_mode(
             FileState(mode=existing.observed.mode, owner=existing.observed.owner)
         )
+    mode = f"{staged_case.modes.get(path, 0o644):04o}"
     content = base64.b64encode(staged_case.files[path]).decode()
-    arguments = (path, staged_case.staged_paths[path], "0644", "-", content, "")
+    arguments = (path, staged_case.staged_paths[path], mode, "-", content, "")
     return Command(("stage", *arguments, *owner_and_mode))
 
 

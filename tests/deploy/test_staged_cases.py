@@ -12,7 +12,7 @@ import pytest
 
 from autotune.deploy.staged_cases import validate_cases
 from autotune.errors import AutotuneError
-from autotune.services.base import AdoptedConfig
+from autotune.services.base import AdoptedConfig, ConfigFile
 from autotune.transports.base import Argv, CommandResult
 from tests.deploy.doubles import Here
 
@@ -20,7 +20,10 @@ from tests.deploy.doubles import Here
 def part(place: Path, script: str, content: bytes = b"right\n") -> Any:
     """A part whose software is a line of shell, which is given the path of its one file."""
     conf = str(place / "conf")
-    service = SimpleNamespace(build_validation=lambda site, files: ("sh", "-c", script, "sh", conf))
+    service = SimpleNamespace(
+        build_validation=lambda site, files: ("sh", "-c", script, "sh", conf),
+        list_config_files=lambda site: (ConfigFile(conf, "", 0o600),),
+    )
     site = SimpleNamespace(
         directory=str(place / "run" / "web.web1.server"), adopted=None, host="web1"
     )
@@ -33,6 +36,11 @@ def test_a_file_on_trial_is_as_secret_as_the_real_one(tmp_path: Path) -> None:
     said = validate_cases(Here(tmp_path), [part(tmp_path, 'stat -c "bits %a" "$1"; exit 1')])
     assert said == ["bits 640"]
     assert list((tmp_path / "run").iterdir()) == []
+
+
+def test_a_new_file_on_trial_is_as_secret_as_its_service_wants(tmp_path: Path) -> None:
+    said = validate_cases(Here(tmp_path), [part(tmp_path, 'stat -c "bits %a" "$1"; exit 1')])
+    assert said == ["bits 600"]
 
 
 def test_no_secret_of_a_file_is_repeated(tmp_path: Path) -> None:
