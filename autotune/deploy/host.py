@@ -58,6 +58,7 @@ from autotune.deploy.staging import (
     staged_path,
 )
 from autotune.errors import AutotuneError, LockedError
+from autotune.masking import find_secret_words, remove_words
 from autotune.services.base import Action, Argv, TrialStart
 from autotune.strict_parsing import split_lines
 from autotune.study_argument import format_study_argument
@@ -539,7 +540,10 @@ class ManagedHost:
             timeout=CHECK_TIMEOUT_SECONDS,
         )[len(staging_commands) :]
         return {
-            check: staged_result.error_text
+            check: _mask_values(
+                staged_result.error_text,
+                (original.files[path].content for path in check.files if path in original.files),
+            )
             for check, staged_result, current_result in zip(
                 checks, command_results, command_results[len(checks) :], strict=False
             )
@@ -618,3 +622,11 @@ def _build_copy_commands(earlier: HostBackup | None, later: HostBackup | None) -
         Command(("keep_copy", path, base64.b64encode(content).decode()), required=True)
         for path, content in foreign_versions.items()
     ]
+
+
+def _mask_values(message: str, contents: Iterable[bytes | None]) -> str:
+    """Return a message without the values in files that look like secrets. The syntax of the files is
+    unknown.
+    """
+    words_by_file = (find_secret_words(content or b"") for content in contents)
+    return remove_words(message, frozenset[str]().union(*words_by_file))

@@ -425,6 +425,16 @@ def test_originals_that_the_software_refuses_by_now_do_not_replace_what_works(
     assert not host.is_changed
 
 
+def test_no_secret_of_a_refused_original_is_repeated(locked: Locked, tmp_path: Path) -> None:
+    host, conf = locked("study"), str(tmp_path / "conf")
+    Path(conf).write_text("requirepass hunter2hunter2\n")
+    deploy(host, tuned(tmp_path))
+    words = ("sh", "-c", '! sed -n "s/requirepass /unknown /p" "$1" | grep .', "sh", conf)
+    host.backup = replace(host.backup, checks=(BackupCheck(UNIT, words, (conf,), "/nowhere"),))
+    with pytest.raises(AutotuneError, match=r"refuses its original files.*unknown \(masked\)"):
+        restore_host(host)
+
+
 @pytest.mark.parametrize("works", [True, False])
 def test_options_of_a_program_are_validated_as_its_original_has_them(
     locked: Locked, tmp_path: Path, works: bool
