@@ -92,6 +92,7 @@ def find_mistakes(target: Target) -> Iterator[TargetMistake]:
     yield from _check_hosts(target)
     yield from _check_beds(target)
     yield from _check_load(target)
+    yield from _check_declared_commands(target)
     yield from _check_tier_links(target)
     yield from _check_local_caches(target)
     yield from _list_cycles(target)
@@ -208,12 +209,29 @@ def _check_secrets(load: Load) -> Iterator[TargetMistake]:
             yield TargetMistake(("load", "headers", header_name), message, hint)
 
 
+def _check_declared_commands(target: Target) -> Iterator[TargetMistake]:
+    """Yield the commands of declared services that may contain secrets. The commands run on the hosts."""
+    hint = "let the command read it from a file on the host"
+    for name, service in target.services.items():
+        location: Location = ("services", name)
+        yield from _check_command_secrets((*location, "check"), service.check, hint)
+        for index, answers in enumerate(service.read):
+            yield from _check_command_secrets(
+                (*location, "read", index, "command"), answers.command, hint
+            )
+        if service.counters is not None:
+            yield from _check_command_secrets(
+                (*location, "counters", "command"), service.counters.command, hint
+            )
+
+
 def _check_command_secrets(
-    location: Location, argv: Iterable[str] | None
+    location: Location,
+    argv: Iterable[str] | None,
+    hint: str = "let the command read it from a file or from its environment",
 ) -> Iterator[TargetMistake]:
     if find_secrets(" ".join(argv or ())):
-        message = "`command` may contain a secret, and targets and studies are shared"
-        hint = "let the command read it from a file or from its environment"
+        message = f"`{location[-1]}` may contain a secret, and targets and studies are shared"
         yield TargetMistake(location, message, hint)
 
 

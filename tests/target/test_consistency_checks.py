@@ -135,3 +135,26 @@ def test_a_command_contains_no_secret(command: list[str], is_refused: bool) -> N
     toy = {"name": "toy", "maximize": "rows", "parameters": {"x": {"range": [1, 9]}}}
     mistakes = list(find_mistakes(Target.model_validate({**toy, "command": command})))
     assert [mistake.location for mistake in mistakes] == ([("command",)] if is_refused else [])
+
+
+DECLARED = {
+    "role": "cache", "port": 6379, "unit": "shop.service", "files": {"/etc/shop.conf": {}},
+    "parameters": {"hz": {"meaning": "ticks", "default": 10, "range": [1, 99], "directive": "hz {}"}},
+}  # fmt: skip
+WITH_PASSWORD = {"command": ["redis-cli", "-a", "hush", "INFO"], "values": {"hz": "^hz:([0-9]+)"}}
+
+
+@pytest.mark.parametrize(
+    ("keys", "location"),
+    [
+        ({"check": ["shop", "--password", "hush"]}, ("check",)),
+        ({"read": [WITH_PASSWORD]}, ("read", 0, "command")),
+        ({"counters": WITH_PASSWORD}, ("counters", "command")),
+    ],
+)
+def test_a_command_of_a_declared_service_contains_no_secret(
+    keys: dict[str, Any], location: tuple[str | int, ...]
+) -> None:
+    mistakes = list(find_mistakes(target(services={"shop": {**DECLARED, **keys}})))
+    assert [mistake.location for mistake in mistakes] == [("services", "shop", *location)]
+    assert "hush" not in f"{mistakes[0].message} {mistakes[0].hint}"
