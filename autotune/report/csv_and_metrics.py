@@ -213,4 +213,5 @@ def _format_metric_family(
 
 
 def _escape_label(label_value: str) -> str:
+    label_value = make_printable(label_value)
     return label_value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

@@ -33,6 +33,7 @@ from autotune.report.view import StudyView, build_study_view
 from autotune.study.ranking import MIN_CONFIGURATIONS, list_measured_trials
 from autotune.study.winner_changes import format_reduction
 from autotune.target.shipped_files import find_shipped_directory
+from autotune.terminal import make_printable
 
 MAX_SHOWN_SETTINGS = 12  # number of settings that the page shows without unfolding
 REFRESH_SECONDS = 20  # seconds between reloads while the study runs
@@ -45,6 +46,7 @@ def load_templates() -> Environment:
         loader=FileSystemLoader(str(find_shipped_directory("templates") / "report")),
         undefined=StrictUndefined,
         autoescape=True,
+        finalize=clean_text,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -56,13 +58,24 @@ def load_templates() -> Environment:
     return environment
 
 
+def clean_text(value: object) -> object:
+    """Return text without control characters. Bytes that are not UTF-8 are escaped. Markup and other
+    values do not change.
+
+    A terminal could obey control characters in a command that is copied from the page.
+    """
+    return make_printable(escape_non_utf8(value)) if type(value) is str else value
+
+
 def mark_code_spans(text: str) -> Markup:
     """Return escaped text with its backtick spans as ``<code>``."""
-    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))  # noqa: S704  escaped
+    escaped_text = str(escape(clean_text(text)))
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", escaped_text))  # noqa: S704  escaped
 
 
 def add_word_breaks(name: str) -> Markup:
     """Return a parameter's name or value with line-break hints between its words."""
+    name = make_printable(name)
     return Markup("<wbr>").join(re.split(r"(?<=[._+])|(?<=[a-z])(?=[A-Z])", name))
 
 

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -117,6 +118,12 @@ def test_metrics_are_well_formed(name: str, study: Callable[[str], Study]) -> No
         families = {family.name: family for family in parse(text)}
         assert sum(len(family.samples) for family in families.values()) == len(samples)
         assert all(family.type == "gauge" and family.documentation for family in families.values())
+
+
+def test_the_name_of_a_study_is_one_label(tmp_path: Path) -> None:
+    directory = shutil.copytree(STUDIES / "improved", tmp_path / 'a\x1b[2J\udcff"b')
+    text = format_metrics(build_study_view(open_study(Path(directory))))
+    assert all('study="a\ufffd\\"b"' in line for line in text.splitlines() if line[0] != "#")
 
 
 def test_each_trial_says_when_it_began(study: Callable[[str], Study]) -> None:

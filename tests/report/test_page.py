@@ -6,6 +6,7 @@ import base64
 import gzip
 import json
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -295,6 +296,19 @@ def test_a_simplified_winner_shows_its_settings_and_a_repeat_does_not(
     repeats = [row for row in rows if row["phase"] == "confirm"]
     assert repeats
     assert not any("changes" in row for row in repeats)
+
+
+def test_the_page_of_a_study_below_a_path_that_is_not_utf_8_is_written(tmp_path: Path) -> None:
+    directory = Path(shutil.copytree(STUDIES / "improved", tmp_path / "jos\udce9" / "improved"))
+    written = write_page(open_study(directory), tmp_path / "page.html")
+    assert r"/jos\xe9" in written.read_text(encoding="utf-8")
+
+
+def test_no_command_of_a_page_contains_control_characters(tmp_path: Path) -> None:
+    directory = shutil.copytree(STUDIES / "improved", tmp_path / "improved\x15echo evil\r\x1b]")
+    document = page(open_study(Path(directory)))
+    assert "<span>&#39;improvedecho</span> <span>evil&#39;</span>" in document
+    assert not {*document} & {*"\x15\r\x1b"}
 
 
 def test_bytes_that_are_not_utf_8_are_escaped() -> None:
