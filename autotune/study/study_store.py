@@ -289,7 +289,10 @@ class StudyStore:
 
     def record_bottleneck(self, trial: Trial, bottleneck: Bottleneck) -> None:
         """Record the resource that limited the peak of this trial."""
-        self._record_event("bottleneck", trial=trial.number, **dataclasses.asdict(bottleneck))
+        fields = dataclasses.asdict(bottleneck)
+        # The evidence may quote the body of a wrong response or a line of a load generator.
+        fields["evidence"] = mask_secrets(bottleneck.evidence)
+        self._record_event("bottleneck", trial=trial.number, **fields)
 
     def record_capacities(self, trial: Trial, capacities: Mapping[str, InstanceCapacity]) -> None:
         """Record the capacity of each service instance, as measured in this trial.

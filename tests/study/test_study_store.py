@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from optuna.storages import InMemoryStorage
 
+from autotune.diagnose.bottleneck import Bottleneck
 from autotune.environments.peak import Peak
 from autotune.environments.preparation import prepare
 from autotune.errors import AutotuneError
@@ -19,6 +20,7 @@ from autotune.report.page_summary import list_provenance
 from autotune.report.status import build_status
 from autotune.report.studies import open_study
 from autotune.report.view import build_study_view
+from autotune.services.diagnosis import Resource
 from autotune.space.space import Candidate
 from autotune.study import start
 from autotune.study.ceiling_records import StackCeiling, StackCeilings
@@ -185,12 +187,14 @@ def test_no_secret_that_a_load_generator_prints_is_recorded(tmp_path: Path) -> N
     text = "ab printed no result: cannot send password=S3cret99"
     reading = Reading(100.0, 1.0, 100, 100, {"not sent": 100}, limited=text)
     peak = Peak(100.0, 100.0, 100.0, 0.03, "limited", limit=text)
+    bottleneck = Bottleneck("load", "generator", "", Resource.GENERATOR, text, 0.9)
     ceiling = StackCeiling.from_result(ClosedLoopCeiling(1, failure=text))
     with closing(StudyStore(tmp_path)) as store:
         trial = store.begin_trial(Phase.BASELINE, Candidate({}))
         store.record_reading(record_reading(trial.number, "now", "peak", reading, {}))
         store.record_peak(trial, peak, reading_count=1, load_seconds=1.0)
+        store.record_bottleneck(trial, bottleneck)
         store.record_ceilings(StackCeilings("ab", (ceiling,)))
     texts = [(tmp_path / name).read_text() for name in ("events.jsonl", "readings.jsonl")]
-    assert [text.count("ab printed no result") for text in texts] == [2, 1]
+    assert [text.count("ab printed no result") for text in texts] == [3, 1]
     assert not any("S3cret99" in text for text in texts)
