@@ -28,6 +28,8 @@ Host {patterns}
 
 def make_keys(plan: LabPlan) -> None:
     """Create missing keys, and write the known_hosts file and the SSH configuration."""
+    # Other accounts must not reach the disks, on which a host may have setuid programs of root.
+    plan.names.machines_directory.mkdir(mode=0o700, exist_ok=True)
     _make_key(plan.names.key, _format_key_comment(plan.names))
     known_hosts_lines = []
     for host in plan.hosts:
