@@ -106,9 +106,7 @@ def run_on_staged_files(
         staged_case = StagedCase(
             instance, files, f"{instance.placement.directory}.{staging_name}/{case_number}"
         )
-        commands += [
-            _build_write_command(staged_case, path, originals.get(path)) for path in files
-        ]
+        commands += [_build_write_command(staged_case, path, originals.get(path)) for path in files]
         own_commands = build_commands(staged_case)
         case_slice = slice(len(commands), len(commands) + len(own_commands))
         answer_slices.append((staged_case, case_slice))
