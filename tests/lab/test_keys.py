@@ -3,10 +3,13 @@ from __future__ import annotations
 import stat
 from pathlib import Path
 
+import pytest
+
 from autotune.lab.keys import make_keys
 from autotune.lab.plan import LabHost, build_plan
 
 
+@pytest.mark.stack
 def test_only_its_owner_reaches_the_disks_of_a_lab(tmp_path: Path) -> None:
     """A directory that existed before the lab may be open to other accounts."""
     tmp_path.chmod(0o755)
