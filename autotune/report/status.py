@@ -28,7 +28,7 @@ from autotune.report.trial_outcomes import format_no_result, format_outcome_coun
 from autotune.report.units import RequestUnits, Units, ValueUnits
 from autotune.report.view import StudyView, build_study_view
 from autotune.study.ownership import guard_foreign_records
-from autotune.study.study_state import Phase, Trial
+from autotune.study.study_state import Phase, State, Trial
 from autotune.target.messages import format_count
 
 # Seconds between polls. Polls are rare, because reading a journal takes CPU time from the stack.
@@ -58,7 +58,7 @@ def build_status(view: StudyView) -> StudyStatus:
         "state": "running" if lock_holder else "finished" if state.is_over else "stopped",
         "holder": lock_holder,
         "verdict": state.verdict.verdict if state.verdict else None,
-        "trial": _summarize_running_trial(view.study, view.state.trials[-1:]),
+        "trial": _summarize_running_trial(view.study, _list_last_trials(state)),
         "trials": _summarize_trials(view),
         "proof": {
             "finalists": len(state.list_finished_trials(Phase.FINALIST)),
@@ -72,7 +72,7 @@ def build_status(view: StudyView) -> StudyStatus:
         "answers": summarize_answers(view.study),
         "seconds": {
             "elapsed": round(state.elapsed_seconds, 1),
-            "left": None if state.is_over else round(view.outlook.seconds_left, 1),
+            "left": _estimate_seconds_left(view),
             "budget": budget.time,
         },
     }
@@ -122,6 +122,19 @@ def summarize_answers(study: Study) -> CheckedAnswers:
             None,
         ),
     }
+
+
+def _estimate_seconds_left(view: StudyView) -> float | None:
+    """Return the seconds that are left of the budget; ``None`` if the study is over, and for a sweep,
+    which has no budget.
+    """
+    has_budget = not view.state.is_over and view.state.sweep_size is None
+    return round(view.outlook.seconds_left, 1) if has_budget else None
+
+
+def _list_last_trials(state: State) -> tuple[Trial, ...]:
+    """Return the last trial, unless it is a finished measurement of a sweep, which may have no peak."""
+    return tuple(t for t in state.trials[-1:] if t.number not in state.swept_trials)
 
 
 def _summarize_running_trial(study: Study, trials: Sequence[Trial]) -> RunningTrial | None:
@@ -232,8 +245,12 @@ def _format_status_lines(view: StudyView, status_document: StudyStatus) -> Itera
     if status_document["verdict"]:
         yield f"  verdict   {view.headline.text}"
     yield from _format_activity(view.units, status_document, is_running=is_running)
-    yield from _format_trial_counts(view, status_document)
-    yield from _format_peaks(view, status_document)
+    if (sweep_size := view.state.sweep_size) is not None:
+        measurements_text = format_count(sweep_size, "measurement")
+        yield f"  measured  {len(view.state.swept_trials)} of {measurements_text}"
+    else:
+        yield from _format_trial_counts(view, status_document)
+        yield from _format_peaks(view, status_document)
     if view.latency:
         yield f"  latency   {view.latency.text}"
     elapsed_text = fmt.format_duration(status_document["seconds"]["elapsed"])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 from autotune.diagnose.bottleneck import Bottleneck
@@ -352,6 +353,13 @@ class RecordedSweepPlan:
     seconds: float
     seed: int
     keys: int
+
+    @property
+    def measurement_count(self) -> int:
+        """Return the number of measurements: every point of the grid is measured ``repeat`` times."""
+        axis_lengths = [len(axis.choices) for axis in self.axes]
+        axis_lengths += [len(host_counts) for host_counts in self.hosts.values()]
+        return self.repeat * prod(axis_lengths)
 
 
 @dataclass(frozen=True)

@@ -378,5 +378,15 @@ def _apply_simplification(record: Simplification, draft: _StateDraft) -> None:
 
 
 @_apply.register
+def _apply_sweep_start(record: records.SweepStart, draft: _StateDraft) -> None:
+    draft.set(sweep_size=record.plan.measurement_count)
+
+
+@_apply.register
+def _apply_sweep_measurement(record: records.SweepMeasurement, draft: _StateDraft) -> None:
+    draft.own_list("swept_trials").append(record.trial)
+
+
+@_apply.register
 def _apply_verdict(record: Verdict, draft: _StateDraft) -> None:
     draft.set(verdict=record)

@@ -201,6 +201,8 @@ class State:
     - ``missed_seconds``: the seconds of study time that each bed missed before it joined or resumed.
     - ``pauses``: the long pauses between sessions.
     - ``keeps_winner``: a proven winner stays on the hosts, according to the last session.
+    - ``sweep_size``: the number of measurements in a sweep; ``None`` for a study.
+    - ``swept_trials``: the numbers of the trials that are finished measurements of a sweep.
     """
 
     trials: tuple[Trial, ...] = ()
@@ -233,6 +235,8 @@ class State:
     missed_seconds: Mapping[str, float] = field(default_factory=dict)
     pauses: tuple[StudyPause, ...] = ()
     keeps_winner: bool = False
+    sweep_size: int | None = None
+    swept_trials: tuple[int, ...] = ()
 
     @property
     def elapsed_seconds(self) -> float:
@@ -274,7 +278,11 @@ class State:
 
     @property
     def is_over(self) -> bool:
-        """True if the study ended with a verdict, or if `measure` measured something."""
+        """True if the study ended with a verdict, if `measure` measured something, or if a sweep is
+        complete.
+        """
+        if self.sweep_size is not None:
+            return len(self.swept_trials) >= self.sweep_size
         return self.verdict is not None or bool(self.list_finished_trials(Phase.MEASURE))
 
     @property

@@ -17,6 +17,7 @@ from autotune.report.text_report import build_sections, select_change_title
 from autotune.report.view import StudyView, build_study_view
 from autotune.study.directory import StudyLock, find_study, list_study_names
 from autotune.study.start import prepare_unfinished
+from autotune.sweep.plan import AxisValue, SweepAxis, SweepPlan
 
 Copied = Callable[[str], Path]
 
@@ -79,6 +80,38 @@ def test_what_searched_nothing_is_not_to_be_resumed(
     assert said == f"killed: a configuration was {purpose}\n  next      {following} killed\n"
     with pytest.raises(AutotuneError, match="killed cannot be resumed"):
         prepare_unfinished(directory)
+
+
+@pytest.mark.parametrize(
+    ("swept", "state", "command"),
+    [((3,), "stopped", "autotune resume killed"), ((3, 4), "finished", "autotune report killed")],
+)
+def test_a_sweep_is_finished_when_all_its_points_are_measured(
+    swept: tuple[int, ...],
+    state: str,
+    command: str,
+    copied: Copied,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    directory = copied("killed")
+    values = (AxisValue("epoll", {}), AxisValue("poll", {}))
+    plan = SweepPlan("sweep", (SweepAxis("lb.nginx.use", values),), rates=(100.0,), repeat=1)
+    records: list[dict[str, object]] = [{"event": "sweep", "plan": plan.to_record()}]
+    records += [{"event": "swept", "trial": n, "point": n - 3, "turn": 0} for n in swept]
+    events = directory / "events.jsonl"
+    lines = "".join(json.dumps(record) + "\n" for record in records)
+    complete_lines = events.read_text().rpartition("\n")[0] + "\n"  # the last line is torn
+    recorded = complete_lines.replace('"phase":"search"', '"phase":"measure"')
+    events.write_text(recorded + lines)
+    view = build_study_view(open_study(directory))
+    status, said = build_status(view), format_status(view)
+    assert (status["state"], status["seconds"]["left"]) == (state, None)
+    assert f"  measured  {len(swept)} of 2 measurements\n" in said
+    assert said.endswith(f"  next      {command}\n")
+    assert ("was interrupted" in said) == (state == "stopped")
+    assert "baseline" not in said
 
 
 def test_a_damaged_journal_is_named(copied: Copied) -> None:
