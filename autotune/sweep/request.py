@@ -183,6 +183,7 @@ def build_request(
             hint="omit --peak to measure latency at the rate, or --rate to search for the capacity",
         )
     target_file, file_request = read_sweep_file(path)
+    _check_stack(target_file)
     request = _apply_options(file_request or SweepRequest(), over, hosts, fixed_settings)
     _check_fixed_names(request)
     if not peak and not rates and file_request is None:
@@ -200,6 +201,15 @@ def build_request(
             raise UsageError(f"--rate: {excess_reason}", hint=MAX_RATE_HINT)
         raise load_yaml(path).build_error(["rates"], f"rates: {excess_reason}", hint=MAX_RATE_HINT)
     return target_file, request if request.title else replace(request, title=_build_title(request))
+
+
+def _check_stack(target_file: TargetFile) -> None:
+    """Raise UsageError for a target with a command, which needs no hosts and no rates."""
+    if target_file.target.command is not None:
+        raise UsageError(
+            "a sweep needs a stack, and the target is a command",
+            hint="`autotune measure TARGET --set NAME=VALUE` measures a command at one point",
+        )
 
 
 def _apply_options(

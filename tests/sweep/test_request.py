@@ -99,6 +99,16 @@ def test_mistakes_are_named(
         build_plan(tmp_path, over, **more)
 
 
+def test_a_command_has_no_grid_of_rates(tmp_path: Path) -> None:
+    path = tmp_path / "command.yaml"
+    path.write_text(
+        "name: toy\ncommand: [cat]\nmaximize: rows\nparameters: {threads: {range: [1, 8]}}\n"
+    )
+    for rates in ([100.0], []):
+        with pytest.raises(UsageError, match="needs a stack, and the target is a command"):
+            request.build_request(path, ["threads=1,2"], None, None, rates, None, peak=not rates)
+
+
 def test_a_setting_that_makes_an_axis_matter_is_told(tmp_path: Path) -> None:
     with pytest.raises(AutotuneError) as caught:
         build_plan(tmp_path, "lb.apache.ServerLimit=100,200")
