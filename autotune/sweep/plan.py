@@ -6,6 +6,7 @@ import itertools
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,12 @@ class SweepPlan:
     seconds: float = 5.0
     seed: int = 1
     keys: int = 1
+
+    @property
+    def point_count(self) -> int:
+        """Return the number of points in the grid, which may be too large for a list of its points."""
+        value_counts = [len(axis.choices) for axis in self.axes]
+        return prod([*value_counts, *map(len, self.hosts.values())])
 
     @property
     def points(self) -> tuple[GridPoint, ...]:

@@ -32,6 +32,7 @@ OPTIONS_BY_KEY = {"over": "--over", "hosts": "--hosts", "with": "--set"}
 RANGE_HINT = "write a range `LOW:HIGH:STEP`, or values such as `5,10,20`"
 MAX_RATE_HINT = "lower the rate, or raise `load: {max_rate: …}` in the target"
 MAX_AXIS_VALUES = 1000
+MAX_POINTS = 10_000  # a measurement takes at least 10 s, so more points would take more than a day
 SWITCH_WORDS = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
 T = TypeVar("T")
 
@@ -362,6 +363,11 @@ def build_plan(target_file: TargetFile, request: SweepRequest, space: SearchSpac
         seed=target_file.target.search.seed,
         keys=data_set.keys_per_request if uses_reference_application else 1,
     )
+    if plan.point_count > MAX_POINTS:
+        raise UsageError(
+            f"the sweep contains {plan.point_count:,} points, and the maximum is {MAX_POINTS:,}",
+            hint="vary fewer settings, or list fewer values of each",
+        )
     for axis in plan.axes:
         with request.locate_errors("over", axis.name):
             _check_effect(axis, plan, space)

@@ -99,6 +99,12 @@ def test_mistakes_are_named(
         build_plan(tmp_path, over, **more)
 
 
+def test_a_grid_that_would_take_days_is_refused(tmp_path: Path) -> None:
+    over = ("lb.nginx.worker_connections=1000:1999:1", "web.php_fpm.max_children=10:20:1")
+    with pytest.raises(UsageError, match="contains 11,000 points, and the maximum is 10,000"):
+        build_plan(tmp_path, *over)
+
+
 def test_a_command_has_no_grid_of_rates(tmp_path: Path) -> None:
     path = tmp_path / "command.yaml"
     path.write_text(
