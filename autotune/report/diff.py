@@ -71,9 +71,10 @@ def read_host_files(study: Study, files: FileContents) -> dict[str, bytes]:
 
     Raises HostUnreachable, and AutotuneError if the study has no hosts or belongs to another account.
     """
-    if study.target.simulated:
+    if study.target.simulated or study.target.command is not None:
+        action_text = "measured a model" if study.target.simulated else "tuned a command"
         raise UsageError(
-            f"study {study.name} measured a model, which has no hosts",
+            f"study {study.name} {action_text}, which has no hosts",
             hint="compare two trials instead, such as 0 and best",
         )
     if not all(t.installed for t in study.target.tiers.values()):

@@ -10,9 +10,16 @@ from pathlib import Path
 import pytest
 
 from autotune import unified_diff
-from autotune.errors import AutotuneError
-from autotune.report.diff import find_trial, format_diff, read_rendered_files, style_diff_lines
+from autotune.errors import AutotuneError, UsageError
+from autotune.report.diff import (
+    find_trial,
+    format_diff,
+    read_host_files,
+    read_rendered_files,
+    style_diff_lines,
+)
 from autotune.report.studies import Study, open_study
+from autotune.target.model import Target
 from autotune.unified_diff import format_file_diff
 
 Files = dict[str, bytes]
@@ -72,6 +79,16 @@ def test_baseline_against_best_by_default(study: Callable[[str], Study]) -> None
     assert "\n-pm.max_children = 5\n" in said
     assert "\n+pm.max_children = 16\n" in said
     assert format_diff(study("improved"), "best", "1") == ""
+
+
+def test_a_command_has_no_hosts_to_compare_with(
+    study: Callable[[str], Study], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("autotune.study.ownership.check_own_study", lambda *_: None)
+    keys = {"name": "toy", "command": ["cat"], "maximize": "rows"}
+    target = Target.model_validate({**keys, "parameters": {"threads": {"range": [1, 8]}}})
+    with pytest.raises(UsageError, match="study improved tuned a command, which has no hosts"):
+        read_host_files(replace(study("improved"), target=target), {"parameters.json": b"{}"})
 
 
 def test_parameters_that_matter(study: Callable[[str], Study]) -> None:
