@@ -51,7 +51,8 @@ def format_diff(
     if HOSTS_SIDE in (before_name, after_name):
         trial = find_trial(study.state, after_name if before_name == HOSTS_SIDE else before_name)
         rendered_files = read_rendered_files(study.directory, trial)
-        host_files, trial_name = read_host_files(study, rendered_files), f"trial-{trial.number}"
+        host_files = read_host_files(study, rendered_files, trial.bed)
+        trial_name = f"trial-{trial.number}"
         if before_name == HOSTS_SIDE:
             return format_file_diff(host_files, rendered_files, HOSTS_SIDE, trial_name)
         return format_file_diff(rendered_files, host_files, trial_name, HOSTS_SIDE)
@@ -65,9 +66,9 @@ def format_diff(
     return format_file_diff(*compared_files, f"trial-{before.number}", f"trial-{after.number}")
 
 
-def read_host_files(study: Study, files: FileContents) -> dict[str, bytes]:
+def read_host_files(study: Study, files: FileContents, bed: str | None = None) -> dict[str, bytes]:
     """Return the current content of ``files`` on the hosts, with the same names and with secrets
-    masked.
+    masked. With ``bed``, the hosts of this test bed are read.
 
     Raises HostUnreachable, and AutotuneError if the study has no hosts or belongs to another account.
     """
@@ -94,6 +95,8 @@ def read_host_files(study: Study, files: FileContents) -> dict[str, bytes]:
         names_by_path.setdefault(placement.split(".")[1], {})[f"/{path}"] = file_name
     target = read_recorded_target(study.directory)
     target_file = replace(target, document=replace(target.document, path=study.target_path))
+    if bed is not None and bed in target_file.target.beds:
+        target_file = target_file.for_bed(bed)
     contents_by_host = run_on_all(
         [create_transport(target_file, host) for host in names_by_path],
         lambda t: read_contents(t, list(names_by_path[t.name])),

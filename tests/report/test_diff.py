@@ -20,10 +20,18 @@ from autotune.report.diff import (
 )
 from autotune.report.studies import Study, open_study
 from autotune.target.model import Target
+from autotune.target.read_target import TargetFile, read_recorded_target
 from autotune.unified_diff import format_file_diff
 
 Files = dict[str, bytes]
 
+BEDS = """\
+name: shop
+slo: {p99: 50ms}
+hosts: {web1: {address: "web1.{bed}.example.org"}}
+tiers: {web: {hosts: web1, service: nginx}}
+beds: {a: {}, b: {}}
+"""
 CASES: dict[str, tuple[Files, Files]] = {
     "changed": ({"a/x.conf": b"one\ntwo\nthree\n"}, {"a/x.conf": b"one\n2\nthree\n"}),
     "end of line added": ({"x": b"one\ntwo"}, {"x": b"one\ntwo\n"}),
@@ -89,6 +97,21 @@ def test_a_command_has_no_hosts_to_compare_with(
     target = Target.model_validate({**keys, "parameters": {"threads": {"range": [1, 8]}}})
     with pytest.raises(UsageError, match="study improved tuned a command, which has no hosts"):
         read_host_files(replace(study("improved"), target=target), {"parameters.json": b"{}"})
+
+
+def test_the_hosts_of_a_trial_are_those_of_its_bed(
+    study: Callable[[str], Study], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(file: TargetFile, host: str) -> None:
+        raise AutotuneError(file.target.hosts[host].address)
+
+    monkeypatch.setattr("autotune.study.ownership.check_own_study", lambda *_: None)
+    monkeypatch.setattr("autotune.transports.target_hosts.create_transport", refuse)
+    (tmp_path / "target.yaml").write_text(BEDS)
+    target = read_recorded_target(tmp_path).target
+    opened = replace(study("improved"), directory=tmp_path, target=target)
+    with pytest.raises(AutotuneError, match=r"^web1\.b\.example\.org$"):
+        read_host_files(opened, {"web.web1.nginx/etc/nginx/nginx.conf": b""}, "b")
 
 
 def test_parameters_that_matter(study: Callable[[str], Study]) -> None:
