@@ -313,11 +313,13 @@ def _read_current_target(directory: Path) -> TargetFile:
     study_start = read_study_start(directory)
     source_path, adopted_record = Path(study_start.source), study_start.adopted or {}
     recorded_target = read_recorded_target(directory)
-    if not source_path.exists():
-        return replace(recorded_target, adopted=adopted_record)
-    current_target = read_target(
-        source_path, [(option, value) for option, value in study_start.overrides]
-    )
+    # Paths in a target are relative to the directory that the study read it from.
+    located_document = replace(recorded_target.document, path=source_path)
+    current_target = replace(recorded_target, document=located_document)
+    if source_path.exists():
+        current_target = read_target(
+            source_path, [(option, value) for option, value in study_start.overrides]
+        )
     changes = list_differences(recorded_target.target, current_target.target)
     breaking_changes = [str(change) for change in changes if change.invalidates_readings]
     if not breaking_changes:

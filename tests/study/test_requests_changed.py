@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -38,3 +39,21 @@ def test_readings_do_not_speak_of_other_requests(tmp_path: Path, key: str) -> No
         with pytest.raises(TargetError, match=r"(?s)has changed.*asked\.yaml") as error:
             start._read_current_target(study)
         assert "undo the change" in str(error.value.hint)
+
+
+def test_files_of_a_renamed_target_are_still_found_beside_it(tmp_path: Path) -> None:
+    target, asked, study = tmp_path / "shop.yaml", tmp_path / "asked.yaml", tmp_path / "study"
+    target.write_text(TARGET.replace("KEY", "requests"))
+    asked.write_text("requests: [{path: /a}]\n")
+    study.mkdir()
+    file = read_target(target)
+    with closing(StudyStore(study)) as store:
+        store.record_study_start("study", file.document.text, source=str(target), facts={},
+                         asked=compute_request_digests(file))  # fmt: skip
+    target.rename(tmp_path / "old.yaml")
+    continued = start._read_current_target(study)
+    assert continued.target == file.target
+    assert compute_request_digests(continued) == compute_request_digests(file)
+    asked.write_text("requests: [{path: /b}]\n")
+    with pytest.raises(TargetError, match=r"(?s)has changed.*asked\.yaml"):
+        start._read_current_target(study)
