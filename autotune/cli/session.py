@@ -214,7 +214,7 @@ def open_progress(
                 )
             )
         if options.log_file is not None:
-            log_stream = exit_stack.enter_context(options.log_file.open("a", encoding="utf-8"))
+            log_stream = exit_stack.enter_context(_open_log(options.log_file))
             displays.append(PlainProgress(target, read_state, log_stream, verbose=True))
         progress: ProgressDisplay = displays[0] if len(displays) == 1 else TeeProgress(*displays)
         if with_page:
@@ -224,6 +224,26 @@ def open_progress(
         exit_stack.enter_context(progress)
         exit_stack.enter_context(wait_notices.listening(progress.note))
         yield progress
+
+
+@contextmanager
+def _open_log(path: Path) -> Iterator[TextIO]:
+    """Yield a log file to append to. If the log cannot be written completely, print a warning, because
+    the study and its records do not depend on it.
+    """
+    log_stream = path.open("a", encoding="utf-8")
+    try:
+        yield log_stream
+    finally:
+        try:
+            log_stream.close()
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            warning = AutotuneError(
+                f"{path} is incomplete: {reason}",
+                hint="the directory of the study contains every reading",
+            )
+            print_mistake(warning, "warning: ")
 
 
 def _open_metrics_publishers(

@@ -162,3 +162,15 @@ def test_an_interrupted_sweep_prints_one_object(
     output, messages = capsys.readouterr()
     assert "autotune resume paper --studies" in messages
     assert json.loads(output)["error"]["code"] == errors.INTERRUPTED_EXIT_CODE
+
+
+def test_a_full_disk_of_the_log_does_not_hide_the_result(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ProgressOptions(quiet=True, log_file=Path("/dev/full"))
+    directory = tmp_path / "studies" / "paper"
+    with open_progress(prepare_target(PAPER), directory, options, with_page=False) as progress:
+        progress.note("one line")
+    printed = capsys.readouterr().err
+    assert "warning: /dev/full is incomplete: no space left on device\n" in printed
+    assert "the directory of the study contains every reading" in printed
