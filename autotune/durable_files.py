@@ -34,6 +34,21 @@ def write_file(
         sync_directory(path.parent)
 
 
+def create_file(path: Path, content: bytes) -> None:
+    """Write a new file, whose mode depends on the umask. After a failure, no part of the file remains,
+    so that the user can repeat the command.
+
+    Raises OSError, also if the file exists.
+    """
+    with set_error_path(path), path.open("xb") as file:
+        try:
+            file.write(content)
+            file.flush()
+        except BaseException:
+            path.unlink()
+            raise
+
+
 @contextmanager
 def set_error_path(path: Path) -> Iterator[None]:
     """Set ``path`` as the file name of an OSError that the ``with`` block raises. Errors from

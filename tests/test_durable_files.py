@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from autotune import durable_files
+from tests.full_disk import limit_file_size
 
 
 def test_content_and_mode_are_as_asked_whatever_the_umask(tmp_path: Path) -> None:
@@ -38,6 +39,17 @@ def test_what_cannot_be_written_leaves_the_old_file_and_no_other(
         durable_files.write_file(path, b"new")
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_new_file_is_written_completely_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    with limit_file_size(50), pytest.raises(OSError, match=f"File too large: '{path}'"):
+        durable_files.create_file(path, bytes(100))
+    assert list(tmp_path.iterdir()) == []
+    durable_files.create_file(path, b"new")
+    with pytest.raises(FileExistsError):
+        durable_files.create_file(path, b"other")
+    assert path.read_bytes() == b"new"
 
 
 def test_content_is_on_disk_before_its_name_is_and_that_before_it_returns(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from autotune import durable_files
 from autotune.cli.help import CommandWithExamples
 from autotune.cli.options import JsonOption
 from autotune.cli.output_files import check_new_file
@@ -136,7 +137,7 @@ def _print_result(
     """Write the list of requests, and print a summary."""
     request_file_text = recorded_requests.format_request_file(log_names)
     if out is not None:
-        out.write_text(request_file_text, encoding="utf-8")
+        durable_files.create_file(out, request_file_text.encode())
     if json_:
         print_json(
             {

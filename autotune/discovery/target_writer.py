@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, count
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
-from autotune import config_text
+from autotune import config_text, durable_files
 from autotune.deploy import adopted_files
 from autotune.discovery import tier_adoption as adoption
 from autotune.discovery.effective_values import read_effective_values
@@ -115,8 +116,7 @@ def write_target(
         ssh_config=str(ssh_config.resolve()) if ssh_config else None,
         notes=notes,
     )
-    _write_templates(adopted_tiers, template_directory)
-    target_file.write_text(format_target(stack), encoding="utf-8")
+    _write_files(stack, target_file, template_directory)
     parameters = sum(len(tier.baseline_values) for tier in adopted_tiers)
     return AdoptionSummary(
         target_file,
@@ -125,6 +125,18 @@ def write_target(
         parameters,
         tuple(notes),
     )
+
+
+def _write_files(stack: AdoptedStack, target_file: Path, template_directory: Path) -> None:
+    """Write the templates and the target file. After a failure, neither remains, so that the user can
+    repeat the command.
+    """
+    try:
+        _write_templates(stack.tiers, template_directory)
+        durable_files.create_file(target_file, format_target(stack).encode())
+    except BaseException:
+        shutil.rmtree(template_directory, ignore_errors=True)
+        raise
 
 
 def _write_templates(tiers: Sequence[AdoptedTier], template_directory: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from autotune import durable_files
 from autotune.errors import UsageError
 from autotune.target.messages import suggest_name
 
@@ -45,7 +46,7 @@ def write_example(example_name: str, target_path: Path) -> bool:
             raise UsageError(f"{copy_path} already exists", hint="name another file with --out")
     target_path.parent.mkdir(parents=True, exist_ok=True)
     for copy_path, path in reversed(missing_copies.items()):
-        copy_path.write_bytes(path.read_bytes())
+        durable_files.create_file(copy_path, path.read_bytes())
     return bool(missing_copies)
 
 

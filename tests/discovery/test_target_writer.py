@@ -25,6 +25,7 @@ from autotune.target.read_target import read_target
 from autotune.transports.base import CommandResult, SshHost
 from tests.deploy.doubles import Here
 from tests.discovery.places import FACTS, LB, cache, host, store, web
+from tests.full_disk import limit_file_size
 
 HOSTS = [
     host("lb1", "10.0.0.9", {"/etc/nginx/nginx.conf": LB}, "nginx.service"),
@@ -87,6 +88,14 @@ def test_a_tier_that_was_renamed_is_refused(tmp_path: Path) -> None:
     with pytest.raises(AutotuneError, match=r"web\.web1\.nginx") as raised:
         adopted_files.check_adopted_files(own, [part.replace("web.", "site.") for part in own])
     assert "use the same tier, host and service names" in (raised.value.hint or "")
+
+
+def test_a_target_that_a_full_disk_stopped_is_written_again(tmp_path: Path) -> None:
+    for max_bytes in (100, 3000):
+        with limit_file_size(max_bytes), pytest.raises(OSError, match="File too large"):
+            write_target(HOSTS, tmp_path / "mine.yaml", None, "/")
+        assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+    assert write_target(HOSTS, tmp_path / "mine.yaml", None, "/").target_file.exists()
 
 
 @pytest.mark.parametrize("text", ["[]", "{", '{"a": {}}', '{"a": {"files": "x"}}'])

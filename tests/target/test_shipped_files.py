@@ -8,6 +8,7 @@ import pytest
 
 from autotune.errors import UsageError
 from autotune.target.shipped_files import list_examples, write_example
+from tests.full_disk import limit_file_size
 
 
 def test_an_example_is_written_once_and_edits_are_kept(tmp_path: Path) -> None:
@@ -27,3 +28,11 @@ def test_a_missing_program_of_an_example_is_added(tmp_path: Path) -> None:
     program.unlink()
     assert write_example("command", copy)
     assert program.exists()
+
+
+def test_a_copy_that_a_full_disk_stopped_is_repeated(tmp_path: Path) -> None:
+    copy = tmp_path / "paper.yaml"
+    with limit_file_size(100), pytest.raises(OSError, match="File too large"):
+        write_example("paper", copy)
+    assert write_example("paper", copy)
+    assert copy.read_bytes() == list_examples()["paper"].read_bytes()

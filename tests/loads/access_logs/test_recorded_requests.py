@@ -15,6 +15,7 @@ from autotune.loads.access_logs import log_files, recorded_requests
 from autotune.loads.access_logs.automated_requests import HEALTH_CHECK
 from autotune.loads.access_logs.recorded_requests import RecordedRequests, RequestFilter
 from autotune.target import requests_file
+from tests.full_disk import limit_file_size
 
 LINES = rb"""10.0.0.1 - - [22/Nov/2026:08:00:01 +0000] "GET /?p=12 HTTP/1.1" 200 5123 "-" "Mozilla (X11)"
 10.0.0.1 - bob jones [22/Nov/2026:08:00:01 +0000] "GET /?p=12 HTTP/1.1" 304 0 "-" "Mozilla \"x\""
@@ -80,6 +81,16 @@ def test_the_command_writes_what_a_target_reads(tmp_path: Path) -> None:
     ]  # fmt: skip
     again = CliRunner().invoke(app, words)
     assert "already exists" in str(again.exception)
+
+
+def test_a_list_that_a_full_disk_stopped_leaves_no_file(tmp_path: Path) -> None:
+    (tmp_path / "access.log").write_text(b"\n".join(LINES).decode() + "\n")
+    out = tmp_path / "requests.yaml"
+    words = ["workload", "from-log", str(tmp_path / "access.log"), "-o", str(out)]
+    with limit_file_size(100):
+        ended = CliRunner().invoke(app, words)
+    assert isinstance(ended.exception, OSError)
+    assert not out.exists()
 
 
 @pytest.mark.parametrize(
