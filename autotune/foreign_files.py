@@ -138,7 +138,7 @@ def list_names(root: Path, name: str | PurePath = ".") -> tuple[str, ...]:
     ForeignFileError.
     """
     try:
-        with _open_directory(root, name) as directory:
+        with _open_directory(root, name) as directory, durable_files.set_error_path(root / name):
             directory_names = [path.name for path in Path(f"/proc/self/fd/{directory}").iterdir()]
     except FileNotFoundError:
         return ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 from collections.abc import Callable
@@ -97,6 +98,18 @@ def test_what_is_missing_is_missing(top: Path) -> None:
         with pytest.raises(FileNotFoundError):
             read_bytes(top, name, 100)
     assert foreign_files.list_names(top, "none") == ()
+
+
+def test_a_directory_that_cannot_be_listed_is_named(
+    top: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    for name, path in ((".", top), ("inner", top / "inner")):
+        with pytest.raises(PermissionError, match=f"Permission denied: '{path}'$"):
+            foreign_files.list_names(top, name)
 
 
 def test_files_are_listed_below_a_directory_and_anything_else_is_refused(top: Path) -> None:

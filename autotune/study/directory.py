@@ -144,7 +144,10 @@ def iterate_candidate_directories(root: Path, directory_name: str) -> Iterator[P
 
 
 def list_study_names(root: Path = STUDIES_DIRECTORY) -> tuple[str, ...]:
-    """Return the names of the studies under ``root`` that this account can read."""
+    """Return the names of the studies under ``root`` that this account can read. Raises
+    ForeignFileError if this account cannot read ``root`` itself.
+    """
+    foreign_files.check_readable(root)
     directory_names = foreign_files.list_names(root)
     return tuple(
         name for name in directory_names if foreign_files.has_file(root / name, EVENTS_FILE)

@@ -92,10 +92,13 @@ def restore_target(target: Path, root: Path, report: RestoreReport) -> None:
     invalid.
     """
     file = read_addresses(target)
+    directory_names: tuple[str, ...] = ()
+    with report.collect_error():
+        directory_names = foreign_files.list_names(root)
     # With `--name` and in sweeps, the name of a study differs from the target's name.
     candidate_directories = [
         root / directory_name
-        for directory_name in foreign_files.list_names(root)
+        for directory_name in directory_names
         if _read_target_path(root / directory_name) == target.resolve()
     ]
     studies = [study for study in candidate_directories if ownership.is_own_study(study)]

@@ -22,6 +22,7 @@ from autotune.study.directory import (
     describe_lock_holder,
     find_study,
     is_locked,
+    list_study_names,
     list_unreadable_directories,
 )
 
@@ -141,6 +142,20 @@ def call_as_nobody(call: Callable[[], object]) -> tuple[str, str | None]:
 def name_unreadable(root: Path) -> None:
     """Raise AutotuneError with the directories below ``root`` that this account cannot read."""
     raise AutotuneError(" and ".join(map(": ".join, list_unreadable_directories(root))))
+
+
+def test_a_directory_of_studies_that_this_account_cannot_list_is_named() -> None:
+    owner = pwd.getpwuid(os.geteuid()).pw_name
+    with tempfile.TemporaryDirectory() as place:
+        Path(place).chmod(0o755)
+        studies = Path(place) / "studies"
+        studies.mkdir()
+        studies.chmod(0)
+        for call in (partial(list_study_names, studies), partial(find_study, "shop", studies)):
+            message, hint = call_as_nobody(call)
+            assert message == f"{studies} cannot be read: it belongs to {owner} and has mode 0000"
+            assert hint
+        studies.chmod(0o700)
 
 
 def test_a_study_that_this_account_cannot_read_is_not_unknown() -> None:

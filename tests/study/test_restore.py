@@ -222,6 +222,19 @@ def test_a_study_on_a_bad_disk_does_not_keep_hosts_from_their_own_copies(
     assert lines[0] in output
 
 
+def test_studies_that_cannot_be_listed_do_not_keep_hosts_from_being_restored(
+    killed: Killed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: Path) -> tuple[str, ...]:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), "studies")
+
+    monkeypatch.setattr("autotune.foreign_files.list_names", refuse)
+    monkeypatch.setattr(restore, "_restore_bed", lambda *_, **__: ["web1: restored 1 file"])
+    code, output = killed.autotune_restore(str(killed.target))
+    assert code != 0
+    assert output == "web1: restored 1 file\nstudies: Permission denied"
+
+
 def test_every_failure_is_named(killed: Killed) -> None:
     for host in ("load1", "cache1"):
         killed.transports[host] = Gone(host)
