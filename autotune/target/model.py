@@ -304,7 +304,7 @@ class Load(TargetModel):
     the winner at this rate. Default: 40 % of the baseline's capacity."""
     unpaced: StrictBoolean = False
     """Allow ab and memcaslap, whose rate autotune cannot limit."""
-    timeout: Annotated[Seconds, PositiveValidator] | None = None
+    timeout: Annotated[Seconds, PositiveValidator, max_duration_validator("1h")] | None = None
     """Time after which a request fails, at least twice the latency limit. Default: twice the latency
     limit, at least 2s."""
     expect: Expect | None = None

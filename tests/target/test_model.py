@@ -66,6 +66,7 @@ def test_reads(part: type[BaseModel], written: dict[str, Any]) -> None:
         ("data", {"skew": float("nan")}),
         ("load", {"max_rate": "0/s"}),
         ("load", {"timeout": "0s"}),
+        ("load", {"timeout": "61m"}),
         ("load", {"path": "kv.php"}),
         ("load", {"path": "/a b"}),
         ("load", {"path": "//ok\n"}),

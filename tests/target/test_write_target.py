@@ -96,7 +96,7 @@ TARGETS = st.fixed_dictionaries(
             generator=TEXTS,
             hosts=st.sampled_from(["far", ["here", "far"]]),
             max_rate=st.floats(0.001, 1e9).map(format_rate),
-            timeout=seconds(2.0, 1e6),
+            timeout=seconds(2.0, 3600.0),
         ),
         "data": some(pairs=st.integers(1000, 10**10), store_latency=seconds(0, 100)),
         "budget": some(trials=st.integers(3, 10_000), time=seconds(30.0, 1e7)),
