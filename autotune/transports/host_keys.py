@@ -151,9 +151,14 @@ def reject_revoked(host: str, offered_key: HostKey, known_keys: Iterable[KnownKe
 
 
 def format_accept_command(address: str, key: HostKey, file: Path) -> str:
-    """Return the shell command that adds ``key`` to the known_hosts ``file``."""
+    """Return the shell command that adds ``key`` to the known_hosts ``file``. A new account has no
+    directory for this file yet.
+    """
     known_hosts_line = f"{address} {key.kind} {key.data}"
-    return f"echo {shlex.quote(known_hosts_line)} >> {shlex.quote(str(file))}"
+    command = f"echo {shlex.quote(known_hosts_line)} >> {shlex.quote(str(file))}"
+    if file.parent.is_dir():
+        return command
+    return f"mkdir -p -m 700 {shlex.quote(str(file.parent))} && {command}"
 
 
 def format_known_hosts_name(host: str, port: int) -> str:

@@ -88,7 +88,11 @@ def test_a_known_key_is_accepted_among_others(known_hosts: Path) -> None:
     host_keys.check_host_key("web1", "web1", ONE, known, known_hosts)
 
 
-def test_an_unknown_key_is_refused_with_fingerprint_and_remedy(known_hosts: Path) -> None:
+@pytest.mark.parametrize("directory", [".", ".ssh"])
+def test_an_unknown_key_is_refused_with_fingerprint_and_remedy(
+    tmp_path: Path, directory: str
+) -> None:
+    known_hosts = tmp_path / directory / "known_hosts"
     with pytest.raises(HostKeyRejected) as refused:
         host_keys.check_host_key("web1", "[10.0.0.1]:2222", ONE, [], known_hosts)
     assert ONE.fingerprint.startswith("SHA256:")
