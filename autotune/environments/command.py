@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import shutil
 import time
@@ -49,6 +50,7 @@ SHELL_BUILTINS = ("cd", "export", "source", ".", "set", "ulimit", "alias", "if",
 # later trials, which is worth more than two additional trials.
 REFERENCE_CALLS = 3
 MAX_ATTEMPTS = 2
+MAX_FIRST_LINE_BYTES = 256  # Linux ignores the rest of the first line of a script
 
 
 @dataclass(frozen=True)
@@ -240,8 +242,12 @@ def prepare(file: TargetFile) -> CommandEnvironment:
     space = build_space(file, {})
     directory = file.path.resolve().parent
     program = str(directory / argv[0]) if "/" in argv[0] else argv[0]
-    if shutil.which(program) is None:
+    program_path = shutil.which(program)
+    if program_path is None:
         raise _build_program_error(file, argv[0], Path(program))
+    if mistake := _find_script_mistake(Path(program_path)):
+        message, hint = mistake
+        raise file.document.build_error(("command", 0), f"{argv[0]} {message}", hint=hint)
     return CommandEnvironment(file, space, {}, argv)
 
 
@@ -266,6 +272,27 @@ def _build_program_error(file: TargetFile, name: str, program: Path) -> TargetEr
     elif "/" in name:
         hint = f"the path is relative to {directory}, the directory of the target file"
     return file.document.build_error(location, f"program {name!r} not found", hint=hint)
+
+
+def _find_script_mistake(program: Path) -> tuple[str, str] | None:
+    """Return why the kernel cannot start a script, and a hint; ``None`` for other programs."""
+    try:
+        with program.open("rb") as script:
+            first_line = script.readline(MAX_FIRST_LINE_BYTES)
+    except OSError:  # programs may be executable, but not readable
+        return None
+    if not first_line.startswith(b"#!"):
+        is_text = first_line.isascii() and b"\0" not in first_line
+        hint = "start it with a line such as `#!/bin/sh`, or write its interpreter before it"
+        return ("does not start with `#!` and an interpreter", hint) if is_text else None
+    interpreter = os.fsdecode(b"".join(first_line[2:].split()[:1]))
+    if first_line.endswith(b"\r\n"):
+        hint = f"convert it: `sed -i 's/\\r$//' {shlex.quote(str(program))}`"
+        return "ends its lines with CR LF, as on Windows, so its interpreter is not found", hint
+    if interpreter.startswith("/") and not Path(interpreter).exists():
+        hint = f"install {interpreter}, or correct the first line of the file"
+        return f"needs the interpreter {interpreter!r}, which does not exist", hint
+    return None
 
 
 def _build_failure(benchmark_answer: UnusableConfiguration | BenchmarkFault) -> FailedEvaluation:

@@ -213,6 +213,33 @@ def test_a_program_that_cannot_be_run(
     assert hint is None or hint in (caught.value.hint or "")
 
 
+@pytest.mark.parametrize(
+    ("content", "message", "hint"),
+    [
+        (
+            b"#!/bin/sh\r\necho\r\n",
+            "3:11: ./bench.sh ends its lines with CR LF",
+            "sed -i 's/\\r$//'",
+        ),
+        (b"echo\n", "./bench.sh does not start with `#!`", "#!/bin/sh"),
+        (b"#!/usr/bin/python2.1\n", "needs the interpreter '/usr/bin/python2.1'", "install"),
+    ],
+)
+def test_a_script_that_no_machine_can_start(
+    home: Path, content: bytes, message: str, hint: str
+) -> None:
+    path, script = home / "toy.yaml", home / "bench.sh"
+    path.write_text(TARGET.replace("[python3, bench.py]", "[./bench.sh]"))
+    script.write_bytes(content)
+    script.chmod(0o755)
+    with pytest.raises(TargetError) as caught:
+        prepare(read_target(path))
+    assert message in caught.value.message
+    assert hint in (caught.value.hint or "")
+    script.write_bytes(b"#!/bin/sh\n")
+    assert prepare(read_target(path)).argv == ("./bench.sh",)
+
+
 def test_a_command_that_fails_stops_at_once_and_says_why(home: Path) -> None:
     (home / "bench.py").write_text("raise SystemExit('no such device')")
     done = autotune("run", "toy.yaml", "--yes", cwd=home)
