@@ -323,12 +323,23 @@ def _report_system_error(error: OSError, command: str, *, as_json: bool) -> int:
 
 
 def _report_bug(*, as_json: bool) -> int:
-    with tempfile.NamedTemporaryFile(
-        "w", prefix="autotune-bug-", suffix=".log", delete=False
-    ) as log_file:
-        traceback.print_exc(file=log_file)
-    error_summary = traceback.format_exc().strip().splitlines()[-1]
-    hint = f"report it, and attach {log_file.name}"
+    bug_traceback = traceback.format_exc()
+    error_summary = bug_traceback.strip().splitlines()[-1]
+    try:
+        hint = f"report it, and attach {_write_bug_log(bug_traceback)}"
+    except OSError:  # the disk is full, or there is no directory for temporary files
+        echo(bug_traceback, err=True, end="")
+        hint = "report it, and attach the lines above"
     return _report_message(
         f"this is a bug in autotune: {error_summary}", hint, errors.BUG_EXIT_CODE, as_json=as_json
     )
+
+
+def _write_bug_log(bug_traceback: str) -> str:
+    """Write a traceback to a temporary file, and return the path of the file. Raises OSError."""
+    with tempfile.NamedTemporaryFile(
+        "wb", prefix="autotune-bug-", suffix=".log", delete=False
+    ) as log_file:
+        # Names in messages may contain bytes that are not UTF-8.
+        log_file.write(bug_traceback.encode("utf-8", "backslashreplace"))
+    return log_file.name

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -49,3 +52,33 @@ def test_a_command_computes_in_one_thread_unless_it_is_told_otherwise(
         with pytest.raises(SystemExit):
             main()
         assert os.environ["OPENBLAS_NUM_THREADS"] == used
+
+
+def raise_bug(text: str) -> None:
+    raise RuntimeError(text)
+
+
+def test_a_bug_is_reported_even_if_its_log_cannot_be_written(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found")
+
+    monkeypatch.setattr(tempfile, "NamedTemporaryFile", fail)
+    assert run_command(lambda: raise_bug("unforeseen"), as_json=False) == errors.BUG_EXIT_CODE
+    printed = capsys.readouterr().err
+    assert printed.startswith("Traceback")
+    assert printed.endswith(
+        "RuntimeError: unforeseen\nautotune: this is a bug in autotune: RuntimeError: unforeseen\n"
+        "  hint: report it, and attach the lines above\n"
+    )
+
+
+def test_a_bug_with_the_name_of_a_file_that_is_not_utf8_is_logged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert run_command(lambda: raise_bug("caf\udce9"), as_json=False) == errors.BUG_EXIT_CODE
+    (log,) = tmp_path.iterdir()
+    assert f"attach {log}" in capsys.readouterr().err
+    assert "RuntimeError: caf\\udce9" in log.read_text(encoding="utf-8")
