@@ -30,7 +30,7 @@ from autotune.masking import mask_secrets
 from autotune.services.base import Endpoint, Value
 from autotune.services.registry import SHIPPED
 from autotune.space.dimension import Dimension
-from autotune.strict_parsing import split_lines
+from autotune.strict_parsing import is_ip_address, split_lines
 from autotune.target.field_types import NAME_PATTERN, URL_PATTERN
 from autotune.transports import curl
 from autotune.transports.base import SshHost, Transport
@@ -235,7 +235,12 @@ def _name_hosts(hosts: Iterable[DiscoveredHost]) -> list[DiscoveredHost]:
 def _parse_login(login: str, ssh_config: Path | None) -> SshHost:
     match = _LOGIN_PATTERN.fullmatch(login.strip())
     if match is None or "/" in login:
-        address = login.rpartition("@")[2]  # the message must not contain a password
+        address = login.strip().rpartition("@")[2]  # the message must not contain a password
+        if is_ip_address(address):
+            raise UsageError(
+                f"--from: the IPv6 address {address} is not in brackets",
+                hint=f"write it as '[{address}]', in quotes because of the shell",
+            )
         raise UsageError(f"--from: {address!r} is not a host name or address", hint=_LOGIN_HINT)
     if ":" in (match["user"] or ""):
         raise UsageError(

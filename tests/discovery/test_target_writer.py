@@ -118,6 +118,7 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     [
         (["--from", ","], "--from: missing host", "user@host"),
         (["--from", "a:b:c"], "is not a host", "user@host"),
+        (["--from", "root@2001:db8::1"], "2001:db8::1 is not in brackets", "'[2001:db8::1]'"),
         (["--from", "x", "--example", "lab"], "cannot be combined", "omit --from"),
         (["--from", "x", "--ssh-config", "/nope"], "/nope does not exist", "ssh_config"),
         (["--from", "x", "--ssh-config", "~nobody-here/x"], "x does not exist", "ssh_config"),
