@@ -21,6 +21,7 @@ from autotune.loads.oha import OhaGenerator
 from autotune.loads.target_request import list_load_addresses
 from autotune.loads.workload import UnusableWorkload
 from autotune.target import requests_file
+from autotune.target.path_hints import find_relative_hint
 from autotune.target.read_target import TargetFile
 from autotune.target.requests_file import SessionStep, WeightedVisit
 
@@ -188,4 +189,4 @@ def _build_custom_generator(target_file: TargetFile, command: tuple[str, ...]) -
 def _find_missing_hint(target_file: TargetFile, path: str) -> str | None:
     """Return the hint for a file that does not exist, or else ``None``."""
     is_missing = not _resolve_path(target_file, path).exists()
-    return f"the path is relative to {target_file.path.name}" if is_missing else None
+    return find_relative_hint(path, target_file.path.name) if is_missing else None

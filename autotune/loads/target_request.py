@@ -20,6 +20,7 @@ from autotune.services.base import Endpoint, LoadTrait
 from autotune.strict_parsing import is_ip_address
 from autotune.target.expected_answer import ANY_2XX
 from autotune.target.model import Load, Target
+from autotune.target.path_hints import find_relative_hint
 from autotune.target.read_target import TargetFile
 from autotune.transports.request import DEFAULT_PORTS, Request, TlsOptions
 
@@ -165,7 +166,7 @@ def _read_ca(target_file: TargetFile) -> str | None:
         ).decode("ascii")
     except (OSError, ValueError) as error:
         reason = f"cannot read {ca_file}: {getattr(error, 'strerror', None) or 'not in PEM format'}"
-        hint = f"the path is relative to {target_file.path.name}"
+        hint = find_relative_hint(ca_file, target_file.path.name)
         raise target_file.document.build_error(["load", "ca"], reason, hint=hint) from error
     if "-----BEGIN CERTIFICATE-----" not in certificates or len(certificates) > MAX_CA_BYTES:
         hint = "use a PEM file, which starts with -----BEGIN CERTIFICATE-----"

@@ -64,3 +64,10 @@ def describe_directory(path: Path) -> tuple[str, str] | None:
     if is_export(path):
         return "an export", f"`autotune apply {shlex.quote(str(path))} TARGET` applies it"
     return None
+
+
+def find_relative_hint(path: str, target_name: str) -> str:
+    """Return the hint for a missing file that the target file ``target_name`` names."""
+    if path.startswith("~"):
+        return "write the whole path: autotune does not expand '~' in this key"
+    return f"the path is relative to {target_name}"
