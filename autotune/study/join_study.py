@@ -149,7 +149,8 @@ def prepare_joining_beds(
 
 
 def write_study_target(study: SharedStudy, directory: Path) -> TargetFile:
-    """Write the target of a study to ``directory``, and return the target file.
+    """Write the target of a study to ``directory``, and return the target file. Paths in the target are
+    relative to the directory that the study read the target from.
 
     Raises AutotuneError if ``directory`` contains a different study with this name, whose target must
     not change.
@@ -162,7 +163,10 @@ def write_study_target(study: SharedStudy, directory: Path) -> TargetFile:
         foreign_files.check_writable_path(directory, TARGET_FILE_NAME), target_bytes, 0o600
     )
     ownership.seal_study(directory, target_bytes, study.first_record)
-    return read_recorded_target(directory)
+    recorded_target = read_recorded_target(directory)
+    source_path = study.first_record.get("source") or recorded_target.path
+    located_document = replace(recorded_target.document, path=Path(source_path))
+    return replace(recorded_target, document=located_document)
 
 
 def _adapt_target(target_file: TargetFile, study: SharedStudy) -> TargetFile:

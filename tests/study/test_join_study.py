@@ -72,3 +72,11 @@ def test_a_refused_worker_keeps_the_targets_of_the_running_worker(tmp_path: Path
     path = find_bed_directory(directory, "b") / TARGET_FILE_NAME
     assert path.read_text() == STUDY_TARGET
     assert ownership.has_valid_bed_seal(directory, "b")
+
+
+def test_files_of_a_shared_target_are_those_beside_the_target_that_the_study_read(
+    tmp_path: Path,
+) -> None:
+    record = {**FIRST_RECORD, "source": str(tmp_path / "shop.yaml")}
+    study = SharedStudy(1, "shop", STUDY_TARGET, record)
+    assert write_study_target(study, tmp_path / "studies" / "shop").path == tmp_path / "shop.yaml"
