@@ -9,6 +9,7 @@ import pytest
 
 from autotune.environments import multi_bed
 from autotune.errors import LockedError, TargetError
+from autotune.loads.registry import compute_request_digests
 from autotune.study import ownership
 from autotune.study.directory import StudyLock
 from autotune.study.join_study import _adapt_target, join_study, write_study_target
@@ -80,3 +81,16 @@ def test_files_of_a_shared_target_are_those_beside_the_target_that_the_study_rea
     record = {**FIRST_RECORD, "source": str(tmp_path / "shop.yaml")}
     study = SharedStudy(1, "shop", STUDY_TARGET, record)
     assert write_study_target(study, tmp_path / "studies" / "shop").path == tmp_path / "shop.yaml"
+
+
+def test_a_worker_with_other_requests_is_refused(tmp_path: Path) -> None:
+    text = STUDY_TARGET.replace("path: /kv.php", "requests: asked.yaml")
+    path, asked = tmp_path / "worker.yaml", tmp_path / "asked.yaml"
+    path.write_text(text)
+    asked.write_text("requests: [{path: /a}]\n")
+    file = read_target(path)
+    study = SharedStudy(1, "shop", text, {**FIRST_RECORD, "asked": compute_request_digests(file)})
+    assert _adapt_target(file, study).target.beds == file.target.beds
+    asked.write_text("requests: [{path: /b}]\n")
+    with pytest.raises(TargetError, match=r"(?s)study shop:\n  asked\.yaml: the requests differ"):
+        _adapt_target(file, study)
