@@ -18,7 +18,12 @@ from autotune.space.space import SearchSpace
 from autotune.strict_parsing import parse_decimal, parse_uint
 from autotune.sweep.plan import SERVICE_AXIS, AxisValue, SweepAxis, SweepPlan
 from autotune.target.messages import format_count, format_value, suggest_name
-from autotune.target.quantities import convert_to_unit, parse_duration, parse_rate
+from autotune.target.quantities import (
+    convert_to_unit,
+    format_duration,
+    parse_duration,
+    parse_rate,
+)
 from autotune.target.read_target import TargetFile, load_document, read_target
 from autotune.target.yaml_document import YamlDocument, load_yaml
 
@@ -33,6 +38,7 @@ RANGE_HINT = "write a range `LOW:HIGH:STEP`, or values such as `5,10,20`"
 MAX_RATE_HINT = "lower the rate, or raise `load: {max_rate: …}` in the target"
 MAX_AXIS_VALUES = 1000
 MAX_POINTS = 10_000  # a measurement takes at least 10 s, so more points would take more than a day
+MAX_READING_SECONDS = 3600.0
 SWITCH_WORDS = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
 T = TypeVar("T")
 
@@ -155,6 +161,8 @@ def _parse_reading_seconds(duration_text: object) -> float:
     seconds = parse_duration(duration_text)
     if not seconds:
         raise ValueError("must be above 0")
+    if seconds > MAX_READING_SECONDS:
+        raise ValueError(f"must be at most {format_duration(MAX_READING_SECONDS)}")
     return seconds
 
 

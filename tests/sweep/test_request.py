@@ -142,6 +142,7 @@ def test_rate_and_peak_exclude_each_other_and_one_is_needed(tmp_path: Path) -> N
         ("over: {lb.nginx.use: [[epoll]]}", "a list is not a valid value"),
         ("over: {lb.nginx.use: ','}", "contains no value"),
         ("over: {lb.nginx.use: [epoll]}\nseconds: 0s", "seconds: must be above 0"),
+        ("over: {lb.nginx.use: [epoll]}\nseconds: 61m", "seconds: must be at most 1h"),
         ("over: {lb.nginx.use: '1:2'}", "not a range"),
         ("over: {lb.nginx.use: [epoll]}\nrates: 100rps", "rates: unknown unit 'rps'"),
         ("over: {lb.nginx.use: [epoll]}\nhosts: {web: two}", "host counts"),
