@@ -391,9 +391,10 @@ def _measure_changes(
     directory: Path, max_measurements: int, progress: ProgressOptions, *, yes: bool
 ) -> None:
     """Measure which of the winner's changes its gain depends on, after a confirmation."""
-    from autotune.study import explain_study, start
+    from autotune.study import explain_study, ownership, start
 
-    explain_study.check_study_not_shared(directory)
+    with ownership.guard_foreign_records(directory):
+        explain_study.check_measurable(directory)
     environment = start.prepare_existing(directory)
     confirm(environment.describe_load(study=False), yes=yes, quiet=progress.quiet)
     with open_progress(environment, directory, progress) as reporter:

@@ -36,15 +36,20 @@ from autotune.study.winner_changes import MinimalChanges
 from autotune.study_argument import find_studies_option, format_study_argument
 
 
-def check_study_not_shared(directory: Path) -> None:
-    """Raise AutotuneError for a study in a shared database, which one machine cannot measure alone."""
-    if load_state(directory).is_shared:
+def check_measurable(directory: Path) -> None:
+    """Raise AutotuneError for a study without a proven gain, and for a study in a shared database, which
+    one machine cannot measure alone.
+    """
+    state = load_state(directory)
+    if state.is_shared:
         raise AutotuneError(
             f"study {directory.name} is in a shared database; --measure supports only studies on "
             f"one machine",
             hint="omit --measure, or start a study from its best settings on one machine: `autotune run "
             f"TARGET --from {shlex.quote(directory.name)}{find_studies_option(directory)}`",
         )
+    find_baseline_and_winner(state, directory)
+    _get_proven_log_gain(state)
 
 
 @dataclass(frozen=True)
