@@ -39,6 +39,10 @@ class MetricsServer(ThreadingHTTPServer):
         self._free_threads = threading.BoundedSemaphore(MAX_CLIENTS)
         try:
             super().__init__(_parse_address(listen_address), _MetricsHandler)
+        except TypeError:  # from a name that IDNA cannot encode, such as `ü..b`
+            raise UsageError(
+                f"--metrics-port {listen_address}: invalid host name", hint=PORT_HINT
+            ) from None
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
             raise UsageError(f"--metrics-port {listen_address}: {reason}", hint=PORT_HINT) from None

@@ -78,7 +78,7 @@ def test_silent_clients_are_bounded_and_hold_up_no_end() -> None:
         client.close()
 
 
-@pytest.mark.parametrize("where", ["http", "70000", "127.0.0.1:", "192.0.2.1:9876"])
+@pytest.mark.parametrize("where", ["http", "70000", "127.0.0.1:", "192.0.2.1:9876", "ü..b:9876"])
 def test_where_it_cannot_listen_is_said_before_anything_is_done(where: str, tmp_path: Path) -> None:
     words = ["run", PAPER, "--yes", "--metrics-port", where, "--studies", str(tmp_path / "s")]
     result = CliRunner().invoke(app, words)
