@@ -350,6 +350,7 @@ def _has_records(directory: Path) -> bool:
 
 def _print_resume_command(arguments: str, environment: Environment) -> None:
     """Print how to continue an interrupted study."""
-    has_hosts = environment.file.target.simulated is None
+    target = environment.file.target
+    has_hosts = target.simulated is None and target.command is None
     restored_text = "; the hosts are restored" if has_hosts else ""
     echo(f"stopped{restored_text}. Continue with `autotune resume {arguments}`", err=True)

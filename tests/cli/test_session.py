@@ -29,6 +29,7 @@ from autotune.study.trial_context import open_locked_store
 ROOT = Path(__file__).parents[2]
 STUDY = ROOT / "tests" / "report" / "studies" / "improved"
 PAPER = ROOT / "targets" / "paper.yaml"
+COMMAND = ROOT / "targets" / "command.yaml"
 
 
 def test_nobody_to_ask_is_a_no(
@@ -118,6 +119,20 @@ def test_an_interrupted_study_names_the_command_that_continues_it(
             keeps_winner=keeps_winner,
         )  # fmt: skip
     assert f"`autotune resume {arguments}`" in capsys.readouterr().err
+
+
+def test_an_interrupted_command_restores_no_hosts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(_: object, directory: Path, __: object) -> None:
+        shutil.copytree(STUDY, directory)
+        raise KeyboardInterrupt
+
+    environment, options = prepare_target(COMMAND), ProgressOptions(quiet=True)
+    directory = tmp_path / "studies" / "command"
+    with pytest.raises(typer.Exit):
+        run_session(interrupt, environment, directory, json_=False, options=options)
+    assert capsys.readouterr().err.startswith("stopped. Continue with `autotune resume command")
 
 
 @pytest.mark.parametrize("json_", [False, True])
