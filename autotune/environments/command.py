@@ -105,7 +105,7 @@ class CommandEnvironment:
     @property
     def directory(self) -> Path:
         """Return the command's working directory, which is the directory of the target file."""
-        return self.file.path.resolve().parent
+        return self.file.directory
 
     @contextmanager
     def open_session(
@@ -240,7 +240,7 @@ def prepare(file: TargetFile) -> CommandEnvironment:
     argv = file.target.command
     assert argv is not None
     space = build_space(file, {})
-    directory = file.path.resolve().parent
+    directory = file.directory
     program = str(directory / argv[0]) if "/" in argv[0] else argv[0]
     program_path = shutil.which(program)
     if program_path is None:
@@ -253,7 +253,7 @@ def prepare(file: TargetFile) -> CommandEnvironment:
 
 def _build_program_error(file: TargetFile, name: str, program: Path) -> TargetError:
     """Return the error for a program that does not exist or is not executable."""
-    location, directory = ("command", 0), file.path.resolve().parent
+    location, directory = ("command", 0), file.directory
     if (directory / name).is_dir():
         message, hint = f"{name} is a directory", "name a program in it"
         return file.document.build_error(location, message, hint=hint)

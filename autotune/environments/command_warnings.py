@@ -60,7 +60,7 @@ def find_command_doubts(file: TargetFile) -> Iterator[TargetMistake]:
     target = file.target
     arguments = target.command or ()
     yield from find_shell_marks(("command",), arguments)
-    yield from _find_missing_scripts(file.path.resolve().parent, arguments)
+    yield from _find_missing_scripts(file.directory, arguments)
     yield from _find_placeholders(target, arguments)
     yield from _find_opposite_goal(target)
     for name, rule in target.parameters.items():

@@ -91,13 +91,13 @@ def _find_ambiguous_entries(file: TargetFile) -> Iterator[TargetError]:
 
 
 def _find_missing_templates(file: TargetFile) -> Iterator[TargetError]:
-    directory = file.path.parent
+    directory = file.directory
     for tier_name, tier in file.target.tiers.items():
         if tier.templates and not (directory / tier.templates).is_dir():
             yield file.document.build_error(
                 ["tiers", tier_name, "templates"],
                 f"directory {tier.templates!r} does not exist",
-                hint=f"the path is relative to {directory.resolve()}, the directory of this file",
+                hint=f"the path is relative to {directory}, the directory of this file",
             )
 
 

@@ -162,7 +162,7 @@ def _find_body_doubts(file: TargetFile) -> Iterator[TargetMistake]:
         yield TargetMistake(("load", "body"), message, hint)
     name = load.body.removeprefix("@").strip()
     is_word = re.fullmatch(r"[\w./-]{1,200}", name) is not None
-    if is_word and (load.body.startswith("@") or (file.path.resolve().parent / name).is_file()):
+    if is_word and (load.body.startswith("@") or (file.directory / name).is_file()):
         message = f"`body` is sent as text, and not read from the file {name!r}"
         yield TargetMistake(("load", "body"), message, "write the content of the file")
 
@@ -296,7 +296,7 @@ def _find_listed_doubts(file: TargetFile) -> Iterator[TargetMistake]:
         if name is None:
             continue
         try:
-            visits = REQUEST_READERS[key](file.path.resolve().parent / name)
+            visits = REQUEST_READERS[key](file.directory / name)
         except (AutotuneError, OSError, ValueError):
             continue
         doubts = (

@@ -109,9 +109,7 @@ def find_template_overrides(file: TargetFile) -> Path | None:
             "all tiers must share one `templates:` directory",
             hint="name the same directory in each tier",
         )
-    return (
-        (file.path.parent / template_directories.pop()).resolve() if template_directories else None
-    )
+    return (file.directory / template_directories.pop()).resolve() if template_directories else None
 
 
 def render_instance(

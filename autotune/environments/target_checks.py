@@ -46,7 +46,7 @@ def check_can_search(environment: Environment) -> None:
 
 
 def _find_missing_ssh_config(file: TargetFile) -> Iterator[TargetError]:
-    config, path = file.target.ssh.config, file.target.ssh.locate_config(file.path.parent)
+    config, path = file.target.ssh.config, file.target.ssh.locate_config(file.directory)
     if path is None:
         return
     message = None
@@ -58,9 +58,7 @@ def _find_missing_ssh_config(file: TargetFile) -> Iterator[TargetError]:
     elif not path.exists():
         message = f"file {config!r} does not exist"
         if not path.name.startswith("id_"):
-            hint = (
-                f"the path is relative to {file.path.parent.resolve()}, the directory of this file"
-            )
+            hint = f"the path is relative to {file.directory}, the directory of this file"
     if message is not None:
         yield file.document.build_error(("ssh", "config"), message, hint=hint)
 

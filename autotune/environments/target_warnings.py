@@ -114,7 +114,7 @@ def _find_doubts(file: TargetFile) -> Iterator[TargetMistake]:
 
 def _find_empty_templates(file: TargetFile) -> Iterator[TargetMistake]:
     for name, tier in file.target.tiers.items():
-        directory = file.path.parent / (tier.templates or "")
+        directory = file.directory / (tier.templates or "")
         if tier.templates and directory.is_dir() and not any(directory.iterdir()):
             message = (
                 f"directory {tier.templates!r} contains no template, so autotune's own are used"

@@ -80,7 +80,7 @@ def start_target_lab(path: Path, directory: Path | None = None) -> StartedLab:
     lifecycle.start_lab(build_lab_hosts(target_file.target), lab_directory)
     seconds_taken = time.monotonic() - start_time
     lab = Lab(target_file.target.name, lab_directory.resolve(), list_host_status(lab_directory))
-    ssh_config = target_file.target.ssh.locate_config(path.parent)
+    ssh_config = target_file.target.ssh.locate_config(target_file.directory)
     references_lab_config = ssh_config is not None and ssh_config.resolve() == lab.ssh_config
     hosts_running_before = {(host.name, host.pid) for host in hosts_before}
     started_hosts = frozenset(

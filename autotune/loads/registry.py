@@ -143,7 +143,7 @@ def compute_request_digests(target_file: TargetFile) -> dict[str, str]:
 
 def _resolve_path(target_file: TargetFile, path: str) -> Path:
     """Return the path of a file in the target, resolved relative to the target file."""
-    return target_file.path.resolve().parent / path
+    return target_file.directory / path
 
 
 @contextmanager

@@ -162,7 +162,7 @@ def _read_ca(target_file: TargetFile) -> str | None:
         return None
     try:
         certificates = foreign_files.read_named_file(
-            target_file.path.resolve().parent / ca_file, foreign_files.MAX_RECORD_BYTES
+            target_file.directory / ca_file, foreign_files.MAX_RECORD_BYTES
         ).decode("ascii")
     except (OSError, ValueError) as error:
         reason = f"cannot read {ca_file}: {getattr(error, 'strerror', None) or 'not in PEM format'}"

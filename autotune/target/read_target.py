@@ -119,6 +119,13 @@ class TargetFile:
     def path(self) -> Path:
         return self.document.path
 
+    @property
+    def directory(self) -> Path:
+        """Directory of the files that the target names. A link to a target is followed, because studies
+        record the path of the file itself.
+        """
+        return self.path.resolve().parent
+
     def for_bed(self, bed_name: str) -> TargetFile:
         """Return the target file with the hosts of a test bed. Errors still refer to this file."""
         return replace(self, target=build_bed_target(self.target, bed_name))

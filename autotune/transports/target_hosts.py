@@ -27,6 +27,6 @@ def create_transport(file: TargetFile, host_name: str) -> Transport:
 def build_ssh_host(file: TargetFile, host_name: str) -> SshHost:
     """Return a host's SSH settings from the target."""
     host = file.target.hosts[host_name]
-    config_path = file.target.ssh.locate_config(file.path.parent)
+    config_path = file.target.ssh.locate_config(file.directory)
     config_file = str(config_path) if config_path else None
     return SshHost(host_name, host.address, host.user, host.port, config_file=config_file)

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from autotune.environments.name_checks import check_names
+from autotune.environments.stack_files import find_template_overrides
 from autotune.target.read_target import read_target
 from autotune.transports.base import HostUnreachable, SshHost
 from autotune.transports.connection import open_connection
@@ -46,6 +48,20 @@ def test_what_the_target_says_is_how_a_host_is_reached(
     assert isinstance(reached["lb1"], SshTransport)
     assert isinstance(reached["here"], LocalTransport)
     assert [transport.name for transport in reached.values()] == ["lb1", "here"]
+
+
+def test_a_link_to_a_target_is_followed_to_the_files_beside_the_target(tmp_path: Path) -> None:
+    link, directory = tmp_path / "shop.yaml", tmp_path / "shop"
+    (directory / "templates").mkdir(parents=True)
+    (directory / "ssh_config").touch()
+    text = TARGET.format(ssh="ssh: {config: ssh_config}")
+    text = text.replace("service: nginx", "service: nginx, templates: templates")
+    (directory / "shop.yaml").write_text(text)
+    link.symlink_to(directory / "shop.yaml")
+    file = read_target(link)
+    assert build_ssh_host(file, "lb1").config_file == str(directory / "ssh_config")
+    assert find_template_overrides(file) == directory / "templates"
+    check_names(file)
 
 
 def test_a_configuration_that_is_not_there_is_named(tmp_path: Path) -> None:
