@@ -65,6 +65,16 @@ _TIMEOUT_FALLBACKS = {
     "http-request": "client",
     "http-keep-alive": "http-request",
 }
+_FRONT_SECTIONS = ("frontend", "listen")  # sections to which clients connect
+# Directives that take effect in these sections. Other directives apply to connections to servers.
+_CLIENT_DIRECTIVES = (
+    "backlog",
+    "bind backlog",
+    "bind shards",
+    "timeout client",
+    "timeout http-request",
+    "timeout http-keep-alive",
+)
 # Maps each parameter to the parameters that its default depends on.
 _COMPUTED_FROM = {
     "backlog": ("maxconn",),
@@ -155,19 +165,11 @@ def _list_http_addresses(
     """Yield each listening address whose requests HAProxy forwards, and whether the address uses TLS.
     Addresses of TCP proxies are included only if there is no HTTP address.
     """
-    forwarding_blocks = {
-        line.directive.blocks
-        for name in (*_SERVER_NAMES, "default_backend", "use_backend")
-        for line in config.find_all(name)
-    }
-    modes = _map_modes(config)
+    sections = _find_forwarding_sections(config, _FRONT_SECTIONS)
     bind_lines = [
-        line
-        for line in config.find_all("bind")
-        if line.directive.blocks in forwarding_blocks and line.words
+        line for line in config.find_all("bind") if line.directive.blocks in sections and line.words
     ]
-    http_bind_lines = [line for line in bind_lines if modes.get(line.directive.blocks) == "http"]
-    for line in _select_site_lines(config, http_bind_lines or bind_lines):
+    for line in _select_site_lines(config, bind_lines):
         for address in line.words[0].strip("\"'").split(","):
             if not _DATAGRAM_PATTERN.match(address):
                 # The first port of a range represents the range.
@@ -222,38 +224,48 @@ def _redirects_to_tls(acl_tests: Mapping[str, bool], line: PlacedDirective) -> b
     if condition_start is None:
         return True
     condition = " ".join(words[condition_start:])
-    names = re.findall(r"[\w.-]+", condition)
     return any(test in condition for test in _REDIRECT_TESTS) or any(
-        acl_tests.get(name, False) for name in names
+        acl_tests.get(name, False) for name in re.findall(r"[\w.-]+", condition)
     )
 
 
-def _map_modes(config: Config) -> dict[tuple[tuple[str, ...], ...], str]:
-    """Return the mode of each section. Sections inherit the mode from the `defaults` section above
-    them.
+def _map_values(
+    config: Config, directive: str, default: str = ""
+) -> dict[tuple[tuple[str, ...], ...], str]:
+    """Return the value of a directive in each section. Sections inherit values from the `defaults`
+    section above them, or from the `defaults` section that they name with `from`.
     """
-    mode_by_section: dict[tuple[tuple[str, ...], ...], str] = {}
-    mode_by_defaults: dict[str, str] = {}  # mode of each `defaults` section
-    latest_defaults = ""
+    values: dict[tuple[tuple[str, ...], ...], str] = {}
+    latest_defaults: tuple[tuple[str, ...], ...] = ()
     for line in config.directives:
-        if line.name in syntax.PROXY_SECTIONS and not line.directive.blocks:
-            parent_defaults = (
-                line.words[line.words.index("from") + 1] if "from" in line.words[:-1] else ""
-            )
-            mode = (
-                mode_by_defaults.get(parent_defaults, "tcp")
-                if parent_defaults or line.name == "defaults"
-                else mode_by_defaults.get(latest_defaults, "tcp")
-            )
-            mode_by_section[((line.name, *line.words),)] = mode
+        section, words = line.directive.blocks, line.words
+        if line.name in syntax.PROXY_SECTIONS and not section:
+            parent = latest_defaults if line.name != "defaults" else ()
+            if "from" in words[:-1]:
+                named = ("defaults", words[words.index("from") + 1])
+                parent = next((known for known in values if known[0][:2] == named), ())
+            values[((line.name, *words),)] = values.get(parent, default)
             if line.name == "defaults":
-                latest_defaults = line.words[0] if line.words else ""
-                mode_by_defaults[latest_defaults] = mode
-        elif line.name == "mode" and line.words and line.directive.blocks:
-            mode_by_section[line.directive.blocks] = line.words[0]
-            if line.directive.blocks[0][0] == "defaults":
-                mode_by_defaults[latest_defaults] = line.words[0]
-    return mode_by_section
+                latest_defaults = ((line.name, *words),)
+        elif line.name == directive and words and section:
+            values[section] = words[0]
+    return values
+
+
+def _find_forwarding_sections(
+    config: Config, kinds: tuple[str, ...]
+) -> set[tuple[tuple[str, ...], ...]]:
+    """Return the sections of these kinds that forward requests. Sections for TCP are included only if
+    there is none for HTTP.
+    """
+    modes = _map_values(config, "mode", "tcp")
+    sections = {
+        line.directive.blocks
+        for name in (*_SERVER_NAMES, "default_backend", "use_backend")
+        for line in config.find_all(name)
+        if line.block in kinds
+    }
+    return {section for section in sections if modes.get(section) == "http"} or sections
 
 
 def _list_tunables(service: RunningService) -> Iterator[Tunable]:
@@ -279,12 +291,10 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
         ("defaults", "http_server_close", "option http-server-close", FLAG, False),
         *_list_timeouts(config),
     ):
-        blocks = ("global",) if section_name == "global" else syntax.PROXY_SECTIONS
-        written_name = directive.replace("server ", "default-server ")
         insertion = DirectiveInsertion(
             0 if default is None else default,
             find_line_end(config, section_name, must_be_only=True) if default is not None else (),
-            f"\n    {written_name}" if notation is FLAG else f"\n    {written_name} ",
+            f"\n    {directive.replace('server ', 'default-server ')}{'' if notation is FLAG else ' '}",
             computed_from=_COMPUTED_FROM.get(parameter_name, ()),
         )
         # A flag that a file already sets is not tuned for that reason.
@@ -293,13 +303,13 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
             parameter_name,
             directive,
             notation,
-            blocks,
+            syntax.PROXY_SECTIONS if section_name == "defaults" else (section_name,),
             insertion=insertion,
-            skip_reason="" if is_set else _explain_override(service, parameter_name),
+            skip_reason="" if is_set else _explain_override(service, parameter_name, directive),
         )
 
 
-def _explain_override(service: RunningService, parameter_name: str) -> str:
+def _explain_override(service: RunningService, parameter_name: str, directive: str) -> str:
     """Return why changes of a parameter may have no effect, or an empty string."""
     reasons = [
         f"`{start}` {effect} it: remove that line to tune it"
@@ -309,21 +319,37 @@ def _explain_override(service: RunningService, parameter_name: str) -> str:
             for line in service.config.directives
         )
     ]
-    if parameter_name == "maxconn":
-        return next(iter(reasons), _explain_lower_limit(service))
-    return next(iter(reasons), _explain_other_servers(service.config, parameter_name))
+    return next(iter(reasons), "") or (
+        _explain_lower_limit(service)
+        if parameter_name == "maxconn"
+        else _explain_other_servers(service.config, directive)
+        or _explain_other_sections(service.config, directive)
+    )
 
 
-def _explain_other_servers(config: Config, parameter_name: str) -> str:
+def _explain_other_servers(config: Config, directive: str) -> str:
     """Return why an option of servers has several values, or an empty string: some `server` lines set
     the option, and other servers have its default.
     """
-    option = {"server_maxconn": "maxconn"}.get(parameter_name, parameter_name.replace("_", "-"))
-    servers = [line for name in _SERVER_NAMES for line in config.find_all(name)]
-    has_option = [option in line.words for line in servers]
+    option = directive.removeprefix("server ")
+    has_option = {option in line.words for name in _SERVER_NAMES for line in config.find_all(name)}
     is_default_set = any(option in line.words for line in config.find_all("default-server"))
-    is_mixed = option in _SERVER_OPTIONS and any(has_option) and not all(has_option)
+    is_mixed = option in _SERVER_OPTIONS and len(has_option) > 1
     return f"only some servers set `{option}`" if is_mixed and not is_default_set else ""
+
+
+def _explain_other_sections(config: Config, directive: str) -> str:
+    """Return why a directive has several values, or an empty string: some sections that forward
+    requests set or inherit the directive, and others have its default.
+    """
+    kinds = _FRONT_SECTIONS if directive in _CLIENT_DIRECTIVES else ("backend", "listen")
+    sections, values = _find_forwarding_sections(config, kinds), _map_values(config, directive)
+    is_set = any(line.block in syntax.PROXY_SECTIONS for line in config.find_all(directive))
+    return (
+        f"only some sections that forward requests set `{directive}`: set it in all of them to tune it"
+        if is_set and not all(values.get(section) for section in sections)
+        else ""
+    )
 
 
 def _explain_lower_limit(service: RunningService) -> str:
@@ -359,10 +385,9 @@ def _list_timeouts(config: Config) -> Iterator[tuple[str, str, str, Notation, Va
             fallback_values.get(fallback_name)
         }
         fallback_values[timeout_name] = milliseconds.pop() if len(milliseconds) == 1 else None
-        parameter = f"timeout_{timeout_name.replace('-', '_')}"
         yield (
             "defaults",
-            parameter,
+            f"timeout_{timeout_name.replace('-', '_')}",
             f"timeout {timeout_name}",
             MILLISECONDS,
             fallback_values[timeout_name],

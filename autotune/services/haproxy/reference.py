@@ -19,7 +19,7 @@ REFERENCE = ServiceReference(
             "The parameter is tuned, but not read back. The report shows the value in the file.",
         ),
         UntunedReason(
-            "A directive with different values in several sections",
+            "A directive with different values in several sections, or that only some of them set",
             "The sections serve different purposes. Use one value in all sections to tune the directive.",
         ),
         UntunedReason(

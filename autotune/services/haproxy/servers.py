@@ -9,13 +9,12 @@ from autotune.services.base import Placement, ServerCheck
 from autotune.services.config_files import ConfigSyntaxError
 from autotune.services.directives import MILLISECONDS
 from autotune.services.haproxy.stats import TOTAL_ROWS, build_stats_command, parse_rows
-from autotune.services.haproxy.syntax import parse_directives
+from autotune.services.haproxy.syntax import OPTION_OWNERS, parse_directives
 from autotune.strict_parsing import is_uint
 
 # Defaults for `inter` (in seconds) and `rise` (HAProxy Configuration Manual, 5.2).
 DEFAULT_INTERVAL_SECONDS, DEFAULT_RISE = 2.0, 2
 MAX_RECOVERY_SECONDS = 600.0
-SERVER_DIRECTIVES = ("server", "default-server", "server-template")
 
 
 def build_server_check(placement: Placement) -> ServerCheck:
@@ -48,7 +47,7 @@ def find_recovery_seconds(files: Mapping[str, bytes]) -> float:
         files_text = b"\n".join(files.values()).decode(errors="replace")
         for directive in parse_directives(files_text):
             name, argument_words = directive.name.text, [word.text for word in directive.arguments]
-            has_checks |= name in SERVER_DIRECTIVES and "check" in argument_words
+            has_checks |= OPTION_OWNERS.get(name) == "server" and "check" in argument_words
             if name in ("server inter", "server downinter"):  # `downinter` replaces `inter`
                 intervals.append(float(MILLISECONDS.parse(argument_words[0]) or 0) / 1000)
             elif name == "server rise" and is_uint(argument_words[0]):
