@@ -77,6 +77,18 @@ def test_what_its_counters_say(
     assert all(words in finding.evidence for finding in findings)
 
 
+@pytest.mark.parametrize(
+    "wrapper",
+    ["/usr/bin/nice -n 5", "/usr/bin/ionice -c 2 -n 0 nice", "-/usr/bin/chrt -r 20",
+     "/usr/bin/env TZ=UTC"],
+)  # fmt: skip
+def test_programs_that_start_varnish_are_not_part_of_its_options(wrapper: str) -> None:
+    unit = f"[Service]\nExecStart={wrapper} /x/varnishd -F -a :80 -s malloc,1m\n".encode()
+    argv = SERVICES[0].build_validation(SITE, {"/etc/u.conf": unit})
+    assert argv is not None
+    assert argv[5:] == ("/usr/sbin/varnishd", "-a", "127.0.0.1:0", "-s", "malloc,1m")
+
+
 def test_the_command_is_validated_and_asked_by_its_name() -> None:
     command = b'/x/varnishd -F -a :80 -n "shop" \\\n -P %%t/v.pid -s malloc,1m\n'
     unit = b"[Service]\nExecStart=\nExecStart=" + command

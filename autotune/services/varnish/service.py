@@ -6,7 +6,7 @@ All changes are applied by a restart, because `param.set` changes would be lost 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import pairwise
+from itertools import dropwhile, pairwise
 from typing import Any, ClassVar
 
 from autotune.services.base import (
@@ -67,7 +67,13 @@ class Varnish(Service):
 
     def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> Argv | None:
         for path, content in files.items():
-            if start_words := parse_exec_start(content.decode(errors="replace")):
+            # Programs such as `nice` may precede varnishd, with options of their own.
+            if start_words := tuple(
+                dropwhile(
+                    lambda word: word.rpartition("/")[2] != "varnishd",
+                    parse_exec_start(content.decode(errors="replace")),
+                )
+            ):
                 # Avoid the address on which the running Varnish listens.
                 other_words = (
                     "127.0.0.1:0" if previous_word == "-a" else word
