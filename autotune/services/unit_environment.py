@@ -12,7 +12,7 @@ from itertools import groupby, pairwise
 from autotune import config_text
 from autotune.secret_detection import find_secrets
 from autotune.services import unit_files
-from autotune.services.base import Value
+from autotune.services.base import Argv, Placement, Value
 from autotune.services.command_line import (
     ASSIGNING_WRAPPERS,
     list_wrappers,
@@ -49,6 +49,23 @@ VARIABLE_PATTERN = re.compile(r"\$\{?(\w+)\}?")
 _SUDO_POLICY_FILE = "/etc/sudoers"
 # Text that means the same with and without quotes.
 _PLAIN_TEXT_PATTERN = re.compile(r"""[^"'\\%\n]*""")
+# Arguments: UNIT_RUN_SCRIPT, unit, argv… Runs argv with the variables of the unit. Unlike a new unit, argv
+# sees files that are mounted for this command alone. Variables of a unit with another account are not
+# used, because that account could use them to run its own code as root.
+_WITH_VARIABLES_SCRIPT = r"""
+run=$1 unit=$2
+shift 2
+user=$(systemctl show --value -p User -- "$unit" 2>/dev/null) || exec "$@"
+case $user in '' | root | 0) ;; *) exec "$@" ;; esac
+[ -n "$(systemctl show --value -p Environment -p EnvironmentFiles -- "$unit")" ] || exec "$@"
+# No command line may contain a variable, because all accounts can read command lines.
+AUTOTUNE_STAGED= sh -c "$run" sh "$unit" -0 env | tr '\0\n' '\n\1' | {
+    while IFS= read -r _line; do
+        case ${_line%%=*} in '' | [0-9]* | *[!A-Za-z0-9_]*) ;; *) export "$_line" ;; esac
+    done
+    exec "$@"
+}
+"""
 
 
 @dataclass(frozen=True)
@@ -146,6 +163,15 @@ def read_environment(file_tree: FileTree, unit: str) -> UnitEnvironment:
         ),
         frozenset(unset_names),
     )
+
+
+def build_environment_prefix(placement: Placement, unit: str | None) -> Argv:
+    """Return the words that run the command after them with the environment variables of a unit, to
+    which the host's own files may refer. Containers contain the variables, and no service manager.
+    """
+    if placement.adopted is None or placement.unit or not unit:
+        return ()
+    return ("sh", "-c", _WITH_VARIABLES_SCRIPT, "sh", unit_files.UNIT_RUN_SCRIPT, unit)
 
 
 def _list_option_words(

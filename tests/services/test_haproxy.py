@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from autotune.services.base import Role, Settings
+from autotune.services.base import AdoptedConfig, Endpoint, Placement, Role, Settings
 from autotune.services.config_files import ConfigSyntaxError
 from autotune.services.diagnosis import InstanceActivity, InstanceReading, Resource
 from autotune.services.haproxy import stats, syntax
 from autotune.services.haproxy.diagnosis import DIAGNOSIS
+from autotune.services.haproxy.service import Haproxy
 
 PRINTED = (Path(__file__).parent / "fixtures" / "haproxy.txt").read_text()
 LINE = "10.0.0.9:1 [22/Nov/2026:05:25:42.284] lb web/<NOSRV> 0/203/-1/-1/203 503 217 - - {} 4/4/3/0/0 0/5"
@@ -38,6 +39,17 @@ def test_a_line(line: str, name: str, arguments: list[str]) -> None:
         assert [word.text for word in directive.arguments] == arguments
         for word in directive.arguments:
             assert line[word.start : word.end] == word.text
+
+
+def test_the_check_of_a_host_s_own_files_has_the_variables_of_the_unit() -> None:
+    site = Placement(
+        tier="lb", host="h", role=Role.PROXY, directory="/run/t", listen=Endpoint("10.0.0.1", 80),
+        installed=True, programs={"haproxy": "/usr/sbin/haproxy"},
+    )  # fmt: skip
+    check = ("/usr/sbin/haproxy", "-c", "-f", "/etc/haproxy/haproxy.cfg")
+    assert Haproxy().build_validation(site, {}) == check
+    words = Haproxy().build_validation(replace(site, adopted=AdoptedConfig()), {})
+    assert words[-5:] == ("haproxy.service", *check)
 
 
 def test_sections_and_options_of_servers() -> None:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 from autotune.deploy.templates import render_text
+from autotune.services.base import AdoptedConfig, Endpoint, Placement, Role
 from autotune.services.config_files import FileTree
 from autotune.services.directives import render_edits
 from autotune.services.unit_environment import (
     EnvironmentSetting,
+    build_environment_prefix,
     expand_command,
     read_environment,
     tune_variables,
@@ -151,3 +158,48 @@ def test_options_of_other_programs_are_none_of_the_server(command: str) -> None:
     unit = f"[Service]\nEnvironment=MORE=-v\nExecStart={command}\n".encode()
     words = expand_command(FileTree({f"{ETC}/{UNIT}": unit}), UNIT)
     assert words == ("/usr/sbin/server", "-c", "/srv/a.conf", "-v")
+
+
+SITE = Placement(
+    tier="lb", host="h", role=Role.PROXY, directory="/run/t", listen=Endpoint("10.0.0.1", 80),
+    installed=True, adopted=AdoptedConfig(),
+)  # fmt: skip
+# `systemd-run` stands for a unit with variables, of which the check prints one.
+PROGRAMS = {
+    "systemctl": 'case "$*" in *User*) echo "$UNIT_USER" ;; *Environment*) echo "$VARIABLES" ;; esac',
+    "systemd-run": "printf 'LIMIT=9 $0\\0a.b=1\\0SECRET=hush\\0'",
+}
+
+
+def run_check(place: Path, **unit: str) -> str:
+    """Return what a check with the variables of a unit prints: a variable, and its command line."""
+    for name, text in PROGRAMS.items():
+        (place / name).write_text(f"#!/bin/sh\n{text}\n")
+        (place / name).chmod(0o755)
+    check = ("sh", "-c", 'printf "%s\\n" "$LIMIT" "$@"; cat /proc/$$/cmdline; exit 3', "sh", "a b")
+    done = subprocess.run(
+        [*build_environment_prefix(SITE, "haproxy.service"), *check],
+        env={"PATH": f"{place}:{os.environ['PATH']}", "UNIT_USER": "", "VARIABLES": "A=1"} | unit,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 3
+    assert done.stderr == ""
+    assert "hush" not in done.stdout
+    return done.stdout.splitlines()[0] + done.stdout.splitlines()[1]
+
+
+def test_a_check_has_the_variables_of_the_unit(tmp_path: Path) -> None:
+    assert run_check(tmp_path) == "9 $0a b"
+    assert run_check(tmp_path, UNIT_USER="root") == "9 $0a b"
+
+
+@pytest.mark.parametrize("unit", [{"UNIT_USER": "shop"}, {"VARIABLES": ""}])
+def test_another_account_cannot_set_variables_of_root(unit: dict[str, str], tmp_path: Path) -> None:
+    assert run_check(tmp_path, **unit) == "a b"
+
+
+@pytest.mark.parametrize(
+    "site", [replace(SITE, unit="shop:lb"), replace(SITE, adopted=None, installed=False)]
+)
+def test_only_checks_of_the_hosts_own_files_need_variables(site: Placement) -> None:
+    assert build_environment_prefix(site, "haproxy.service") == ()

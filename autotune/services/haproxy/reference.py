@@ -10,7 +10,7 @@ REFERENCE = ServiceReference(
     edited="The line in the section that sets the value. autotune adds a missing line to `global`"
     " or to `defaults`, if the file has exactly one such section. If a timeout changes,"
     " autotune also adds the timeouts whose defaults depend on it.",
-    validated="`haproxy -c -f FILE`, for all files of the unit together.",
+    validated="`haproxy -c -f FILE`, for all files of the unit together, with the variables of the unit.",
     read_back="The stats socket (`show info`, `show stat`, `show pools`), read with `perl`. The"
     " length of the accept queue comes from `ss`.",
     untuned=(

@@ -20,6 +20,7 @@ from autotune.services.haproxy import servers
 from autotune.services.haproxy.parameters import PARAMETERS, RESOURCE_NEEDS
 from autotune.services.haproxy.stats import build_stats_command, parse_effective
 from autotune.services.readback import build_backlog_readback
+from autotune.services.unit_environment import build_environment_prefix
 
 
 class Haproxy(Service):
@@ -46,7 +47,12 @@ class Haproxy(Service):
         return placement.choose((), ("/var/lib/haproxy/dev/log",))
 
     def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> Argv:
-        return (placement.programs["haproxy"], "-c", *self._list_config_options(placement))
+        return (
+            *build_environment_prefix(placement, self.get_unit(placement)),
+            placement.programs["haproxy"],
+            "-c",
+            *self._list_config_options(placement),
+        )
 
     def build_start_command(self, placement: Placement, files: Mapping[str, bytes]) -> Argv:
         return (placement.programs["haproxy"], "-W", *self._list_config_options(placement))

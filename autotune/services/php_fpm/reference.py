@@ -9,7 +9,7 @@ REFERENCE = ServiceReference(
     " which the web server forwards requests.",
     edited="The line in the pool that sets the directive. autotune adds a missing directive below"
     " `pm.max_children`.",
-    validated="`php-fpm -t`, with the new files and all includes in place.",
+    validated="`php-fpm -t`, with the new files, all includes and the variables of the unit.",
     read_back="`php-fpm -tt`. The length of the accept queue comes from `ss`.",
     untuned=(
         UntunedReason(

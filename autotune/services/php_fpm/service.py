@@ -30,6 +30,7 @@ from autotune.services.readback import (
     build_backlog_readback,
     build_config_parser,
 )
+from autotune.services.unit_environment import build_environment_prefix
 from autotune.strict_parsing import is_uint, split_lines
 
 DOCS = "php.net, FPM configuration"
@@ -132,7 +133,11 @@ class PhpFpm(Service):
         ) or f"php{_find_version(placement)}-fpm.service"
 
     def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> Argv:
-        return (*self._build_command(placement), "-t")
+        return (
+            *build_environment_prefix(placement, self.get_unit(placement)),
+            *self._build_command(placement),
+            "-t",
+        )
 
     def build_start_command(self, placement: Placement, files: Mapping[str, bytes]) -> Argv:
         return (*self._build_command(placement), "--nodaemonize")
@@ -173,6 +178,7 @@ class PhpFpm(Service):
             _READBACK_SCRIPT,
             "sh",
             self.config_path(placement),
+            *build_environment_prefix(placement, self.get_unit(placement)),
             *self._build_program(placement),
         )
 
