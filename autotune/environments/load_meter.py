@@ -48,7 +48,8 @@ class LoadMeter:
     ``load_hosts`` generate the load. ``hosts`` are the stack's hosts with their transports.
     ``generator_hosts`` are the dedicated load hosts, which are also observed. ``max_rate`` limits
     the load in requests/s. ``answer_check`` checks responses. ``read_deployed_settings()`` returns
-    the deployed settings, which determine which service instances are observed.
+    the deployed settings, which determine which service instances are observed. ``slow_caches`` are
+    caches whose hits and misses are no longer counted, because a query took too long.
     """
 
     load: LoadGenerator
@@ -63,6 +64,7 @@ class LoadMeter:
     generator_hosts: tuple[WatchedHost, ...] = ()
     port_wait: PortWait = field(default_factory=PortWait)
     answer_check: AnswerCheck | None = None
+    slow_caches: set[str] = field(default_factory=set)
 
     @cached_property
     def with_counted_requests(self) -> LoadGenerator:
@@ -226,13 +228,14 @@ class LoadMeter:
 
     def count_cache_lookups(self) -> tuple[int, int] | None:
         """Return the hits and misses of all caches since their start, or ``None`` if the stack
-        lacks a cache.
+        lacks a cache whose counters can be read in time.
         """
         active_instances = self.stack.active_instances(self.read_deployed_settings())
         caches = [
             (instance, counter_names)
             for instance in active_instances
             if (counter_names := find_own_diagnosis(instance.service).lookup_counters)
+            and instance.name not in self.slow_caches
         ]
         if not caches:
             return None
@@ -249,6 +252,8 @@ class LoadMeter:
             )
             counters = reader.read(by_command=True)
             reader.close()
+            if reader.is_too_slow:
+                self.slow_caches.add(instance.name)
             hit_count += counters.values.get(counter_names.hits, 0.0) if counters else 0.0
             miss_count += counters.values.get(counter_names.misses, 0.0) if counters else 0.0
         return int(hit_count), int(miss_count)

@@ -16,7 +16,7 @@ from autotune.deploy.stack import ServiceInstance
 from autotune.services.diagnosis import CounterQuery
 from autotune.services.registry import find_own_diagnosis
 from autotune.strict_parsing import parse_decimal, split_lines
-from autotune.transports.base import Argv, CommandResult, Transport
+from autotune.transports.base import Argv, CommandResult, ConnectionLost, HostUnreachable, Transport
 
 TIMEOUT_SECONDS = 0.5  # a server that takes longer counts as not responding
 _COMMAND_SECONDS = 5.0  # time limit of a command
@@ -45,7 +45,7 @@ class CounterReader:
     client program.
 
     ``is_here`` is true if the server runs on this machine. Without a ``transport``, no program is
-    started.
+    started. ``is_too_slow`` is true once a program has exceeded its time limit.
     """
 
     def __init__(
@@ -65,6 +65,7 @@ class CounterReader:
             query.is_local_only and transport is not None and (self._is_isolated or not is_here)
         )
         self._connection: socket.socket | None = None
+        self.is_too_slow = False
 
     @property
     def is_cheap(self) -> bool:
@@ -111,15 +112,23 @@ class CounterReader:
             self._connection = None
 
     def _run_command(self) -> str:
-        """Return the output of the server's client program; empty if the program failed."""
-        if self._transport is None:
+        """Return the output of the server's client program; empty if the program failed.
+
+        A program that exceeded its time limit is not started again. Raises ConnectionLost.
+        """
+        if self._transport is None or self.is_too_slow:
             return ""
-        # The path of the program may be unknown.
-        with contextlib.suppress(KeyError):
+        start_time = time.monotonic()
+        try:
             argv = self._query.build_command(self.part.placement)
             command_result = self._run_on_host(self._transport, argv)
-            return command_result.stdout if command_result.ok else ""
-        return ""
+        except ConnectionLost:
+            raise
+        except (KeyError, HostUnreachable):  # the path of the program is unknown, or it is too slow
+            return ""
+        finally:
+            self.is_too_slow = time.monotonic() - start_time >= _COMMAND_SECONDS
+        return command_result.stdout if command_result.ok else ""
 
     def _run_on_host(self, transport: Transport, argv: Argv) -> CommandResult:
         """Run a command where the server runs, and as root if the server is a unit of its host.

@@ -49,9 +49,9 @@ VARIABLE_PATTERN = re.compile(r"\$\{?(\w+)\}?")
 _SUDO_POLICY_FILE = "/etc/sudoers"
 # Text that means the same with and without quotes.
 _PLAIN_TEXT_PATTERN = re.compile(r"""[^"'\\%\n]*""")
-# Arguments: UNIT_RUN_SCRIPT, unit, argv… Runs argv with the variables of the unit. Unlike a new unit, argv
-# sees files that are mounted for this command alone. Variables of a unit with another account are not
-# used, because that account could use them to run its own code as root.
+# Arguments: UNIT_RUN_SCRIPT, unit, argv… Runs argv with the variables of the unit. Unlike a new unit,
+# argv sees files that are mounted for this command alone. Variables of a unit with another account are
+# not used, because that account could use them to run its own code as root.
 _WITH_VARIABLES_SCRIPT = r"""
 run=$1 unit=$2
 shift 2

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
+from typing import ClassVar
 
 import pytest
 
@@ -23,11 +25,12 @@ from autotune.services.memcached.service import Memcached
 from autotune.services.varnish.service import Varnish
 from autotune.target.requests_file import SessionStep, WeightedVisit
 from autotune.target.slo import Slo
-from autotune.transports.base import Argv, CommandResult
+from autotune.transports.base import Argv, CommandResult, HostUnreachable
 from autotune.transports.local import LocalTransport
 from tests.loads.offered import Recorder, offered
 
 ENTRY = Endpoint("10.0.0.1", 80)
+SLOW_SECONDS = 0.5
 
 
 def gauge(cpus: float) -> LoadMeter:
@@ -173,6 +176,31 @@ def test_the_lookups_of_all_caches_show_whether_they_are_still_filling(
     host = WatchedHost("web1", 1.0, instances, Counted("web1"))
     meter = replace(gauge(1.0), stack=Stack(instances, ENTRY), hosts=(host,))
     assert meter.count_cache_lookups() == lookups
+
+
+class SlowMemcached(Counted):
+    """A host whose memcached takes longer to print its counters than a query may take."""
+
+    def run(self, argv: Argv, **options: object) -> CommandResult:
+        if "varnishstat" not in str(options.get("input")):
+            self.queries.append(argv)
+            time.sleep(SLOW_SECONDS)
+            raise HostUnreachable(f"{self.name}: sh did not finish within {SLOW_SECONDS:g} s")
+        return super().run(argv, **options)
+
+    queries: ClassVar[list[Argv]] = []
+
+
+def test_a_cache_that_is_slow_to_count_its_lookups_is_asked_only_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("autotune.monitor.counters._COMMAND_SECONDS", SLOW_SECONDS)
+    host = WatchedHost("web1", 1.0, (VARNISH, MEMCACHED), SlowMemcached("web1"))
+    stack = Stack((VARNISH, MEMCACHED), ENTRY)
+    meter = replace(gauge(1.0), stack=stack, hosts=(host,))
+    assert [meter.count_cache_lookups() for _ in range(3)] == [(70, 20)] * 3
+    assert len(SlowMemcached.queries) == 1
+    assert replace(meter, stack=Stack((MEMCACHED,), ENTRY)).count_cache_lookups() is None
 
 
 def test_a_cache_on_this_machine_is_asked_by_its_command(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -226,6 +226,22 @@ def test_apache_on_another_host_is_asked_there() -> None:
     assert found.values["working"] == 2
 
 
+def test_a_command_that_takes_too_long_is_not_started_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    started = []
+
+    class Slow(LocalTransport):
+        def run(self, argv: Sequence[str], **how: Any) -> CommandResult:
+            started.append(argv)
+            return super().run(("sleep", "9"), **how)
+
+    monkeypatch.setattr(counters, "_COMMAND_SECONDS", 0.1)
+    reader = CounterReader(web_at(1), Slow())
+    assert [reader.read(by_command=True) for _ in range(3)] == [None] * 3
+    assert len(started) == 1
+
+
 def test_the_command_of_a_unit_runs_as_root(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only root may read the password of a server, or query its socket."""
 
