@@ -327,11 +327,11 @@ def _parse_redirect(location: str) -> SplitResult | None:
     """Return the URL of a redirect, or ``None`` if a target could not contain the URL."""
     if not re.fullmatch(URL_PATTERN, location):
         return None
-    url = urlsplit(location)
     try:
+        url = urlsplit(location)
         has_port = url.port != 0
-    except ValueError:  # the port is too large
-        has_port = False
+    except ValueError:  # the port is too large, or the IPv6 address is invalid
+        return None
     return url if has_port else None
 
 
@@ -365,7 +365,7 @@ def _build_request(host: str, url: SplitResult) -> Request:
     return Request(
         endpoint,
         url.path or "/",
-        host=url.hostname,
+        host=None if url.hostname == host.lower() else url.hostname,
         tls=TlsOptions() if url.scheme == "https" else None,
     )
 

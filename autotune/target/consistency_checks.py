@@ -166,7 +166,7 @@ def _check_request(load: Load) -> Iterator[TargetMistake]:
                     f"`{key}` and `url` cannot be combined",
                     f"remove `{key}:`, and write the whole address in `url:`",
                 )
-        port_match = re.match(r"https?://[^/:]*:([0-9]+)", load.url)
+        port_match = re.match(r"https?://(?:\[.*?\]|[^/:[]*):([0-9]+)", load.url)
         if port_match and not 1 <= int(port_match[1]) <= 65535:
             yield TargetMistake(
                 ("load", "url"), f"url: invalid port {port_match[1]}", "use a port from 1 to 65535"

@@ -42,7 +42,11 @@ USER_PATTERN = r"^[A-Za-z_][A-Za-z0-9_.-]*$"
 # the name of a test bed.
 ADDRESS_PATTERN = r"^([A-Za-z0-9:]|\{bed\})([A-Za-z0-9.:_-]|\{bed\})*$"
 PATH_PATTERN = r"^/[!-~]*$"
-URL_PATTERN = r"^https?://[A-Za-z0-9][A-Za-z0-9._-]*(:[0-9]{1,5})?(/[!-~]*)?$"
+# In a URL, an IPv6 address is in brackets.
+URL_PATTERN = (
+    r"^https?://([A-Za-z0-9][A-Za-z0-9._-]*|\[[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*\])"
+    r"(:[0-9]{1,5})?(/[!-~]*)?$"
+)
 HEADER_PATTERN = r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$"
 METHOD_PATTERN = r"^[A-Z]+$"
 TEXT_PATTERN = r"^[^\x00-\x1f\x7f]+$"

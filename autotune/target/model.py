@@ -321,6 +321,8 @@ class Load(TargetModel):
                     )
                     raise error_at_key(key, "the address contains a port", hint)
                 _check_ip_address(key, address)
+        if match := re.match(r"https?://\[(.*?)\]", self.url or ""):
+            _check_ip_address("url", match[1])
         return self
 
     @property

@@ -103,6 +103,11 @@ PATTERN_HINTS = (
     (URL_PATTERN, "@", "send a password as `headers: {Authorization: 'Basic ${TOKEN}'}`"),
     (URL_PATTERN, "^/", "`load: {path: …}` takes a path without a host"),
     (URL_PATTERN, "^[^:]+$", "add https:// or http:// at the start"),
+    (
+        URL_PATTERN,
+        r"^https?://[0-9A-Fa-f]*:[0-9A-Fa-f]*:",
+        "put the IPv6 address in brackets, as in https://[2001:db8::1]/",
+    ),
     (URL_PATTERN, "", "write https://NAME/PATH, or https://NAME:PORT/PATH"),
     (TEXT_PATTERN, "^$", "write text, or remove it"),
     (TEXT_PATTERN, "", "write it on one line"),

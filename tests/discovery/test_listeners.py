@@ -11,7 +11,9 @@ from autotune.discovery.listeners import parse_listeners
 from autotune.discovery.target_writer import LoadRequest, _choose_request, _find_tiers
 from autotune.discovery.tiers import DiscoveredInstance, DiscoveredTier, find_instances, group_tiers
 from autotune.services.adoption import Listener
+from autotune.target.model import Load
 from autotune.transports import curl
+from autotune.transports.request import Request
 from tests.discovery.places import LB, cache, host, web
 from tests.loads.tls import NAME, serving
 
@@ -124,6 +126,27 @@ def test_a_redirect_is_followed_to_the_same_host(
         ) == (url, False)
         requested = _choose_request([here], ["/list?first=7"])
         assert requested.load_keys == f'url: "https://{NAME}:{site.other}/list?first=7"'
+
+
+def test_a_site_with_tls_and_an_ipv6_address_gets_a_url_that_targets_accept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    requests = list[Request]()
+
+    def refuse(_: object, request: Request, __: float) -> str:
+        requests.append(request)
+        return "connection refused"
+
+    monkeypatch.setattr(curl, "send_request", refuse)
+    tier, instance = front()
+    nameless = replace(
+        instance, host=replace(instance.host, address="fd00::1"), port=8443, tls=True, hostname=""
+    )
+    chosen = _choose_request([replace(tier, instances=(nameless,))], ["/a"])
+    url = "https://[fd00::1]:8443/a"
+    assert chosen.load_keys == f'url: "{url}"'
+    assert Load(url=url).uses_tls
+    assert [(request.url, request.host) for request in requests] == [(url, None)]
 
 
 @pytest.mark.stack

@@ -57,6 +57,10 @@ def ports(port: int) -> tuple[Endpoint, Endpoint]:
          (Endpoint("198.18.0.9", 443),)),
         ('url: "https://198.18.0.9/", vip: 198.18.0.9', "https://198.18.0.9:443/",
          (Endpoint("198.18.0.9", 443),)),
+        ('url: "https://[2001:0db8::9]/", vip: "2001:0db8::9", generator: oha',
+         "https://[2001:0db8::9]:443/", (Endpoint("2001:0db8::9", 443),)),
+        ('url: "https://[fd00::9]:8443/a", vip: "fd00::9", generator: oha',
+         "https://[fd00::9]:8443/a", (Endpoint("fd00::9", 8443),)),
     ],
 )  # fmt: skip
 def test_connections_go_to_the_entry(
@@ -65,6 +69,22 @@ def test_connections_go_to_the_entry(
     asking = build(tmp_path, load)
     assert (asking.url, (asking.endpoint, *asking.other_endpoints)) == (url, endpoints)
     check_names(target(tmp_path, load))
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("https://[fd00::9::1]/", "url: fd00::9::1 is not a valid IP address"),
+        ("https://[fd00::9]:99999/", "url: invalid port 99999"),
+        ("https://[shop]/", "is not a site's URL"),
+        ("https://fd00::9/", "is not a site's URL"),
+    ],
+)
+def test_an_ipv6_address_in_a_url_is_in_brackets(tmp_path: Path, url: str, message: str) -> None:
+    with pytest.raises(TargetError, match=message) as refused:
+        target(tmp_path, f'url: "{url}"')
+    if "[" not in url:
+        assert "brackets" in str(refused.value.hint)
 
 
 @pytest.mark.parametrize("site", ["192.0.2.7", "198.18.0.3", "198.18.0.9"])
