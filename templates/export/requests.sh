@@ -52,7 +52,10 @@ restore() { # restores everything in the backup
   lost=
   while read -r unit enabled active; do
     [ "$active" = active ] || systemctl stop "$unit"
-    case $enabled in enabled | disabled) systemctl "${enabled%d}" "$unit" ;; esac
+    case $enabled in
+      enabled | disabled) systemctl "${enabled%d}" "$unit" ;;
+      unknown | not-found) systemctl disable "$unit" 2>/dev/null ;; # its file is about to be removed
+    esac
   done <"$backup/units"
   for_each unstage_file
   for_each restore_file

@@ -192,6 +192,34 @@ def test_a_failed_start_leaves_units_files_and_kernel_values_as_they_were(machin
     assert not machine.drop_in.parent.exists()
 
 
+# A unit whose file the script writes. Its link for the start at boot outlives the file.
+NEW_UNIT = r"""
+if [ "$1" = cache.service ]; then
+    [ -e "$UNITS/../root/etc/systemd/system/$1" ] || exit 4
+    [ -e "$UNITS/$1" ] || echo "disabled inactive" >"$UNITS/$1"
+fi
+"""
+
+
+def test_a_new_unit_starts_at_boot_until_it_is_removed(machine: Machine) -> None:
+    (machine.top / "bin/systemctl").write_text(
+        SYSTEMCTL.replace("\nread -r enabled", f"{NEW_UNIT}\nread -r enabled")
+    )
+    unit = HostFile("lb1", "lb", "/etc/systemd/system/cache.service", b"[Service]\n", 0o644, None,
+                    {"cache.service": "restart"}, "absent")  # fmt: skip
+    text = build_script(
+        "Trial 3", "lb1",
+        ExportedHosts((unit,), {"lb1": {"cache.service": True}}, {"lb1": {}},
+                      {"lb1": OriginalHost({}, {"cache.service": False}, {})}),
+    )  # fmt: skip
+    done = machine.run(text)
+    assert done.returncode == 0, done.stderr
+    assert machine.unit("cache.service") == "enabled active"
+    restored = machine.run(text, "--restore", done.stdout.split()[-3])
+    assert restored.returncode == 0, restored.stderr
+    assert machine.unit("cache.service") == "disabled inactive"
+
+
 def test_what_cannot_be_restored_is_named(machine: Machine) -> None:
     for name in ("nginx.service", "apache2.service"):
         (machine.top / "units/broken" / name).touch()

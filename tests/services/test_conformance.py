@@ -23,6 +23,7 @@ from autotune.services.base import (
 from autotune.services.config_files import FileTree
 from autotune.services.diagnosis import Resource
 from autotune.services.registry import SHIPPED
+from autotune.services.unit_files import ADMIN_DIRECTORY, parse_directives
 from autotune.space.facts import HostFacts
 from autotune.space.tier_dimensions import build_tier_dimensions
 from autotune.target import runtimes
@@ -94,6 +95,17 @@ def test_it_renders_and_is_validated(service: Service, site: Placement, settings
     assert service.get_socket(site)
     paths = [path.startswith("/") for path in files]
     assert all(paths) if site.installed else not any(paths)
+
+
+@EACH
+def test_a_unit_that_it_brings_can_be_enabled(
+    service: Service, site: Placement, settings: Settings
+) -> None:
+    unit = f"{ADMIN_DIRECTORY}/{service.get_unit(site)}"
+    files = render_files(service, site, settings, Data())
+    lines = parse_directives(files.get(unit, b"").decode())
+    is_enabled = any(line.name.text == "WantedBy" for line in lines)
+    assert is_enabled == (unit in files)
 
 
 def printed(service: Service, readback: Readback) -> str:
