@@ -106,12 +106,41 @@ for address in $addresses; do
     esac
 done
 """
+# `CONFIG SET` may also have set limits of memory, without which the host may run out of memory after a
+# restart. The unit's command may set them as well, which a restart keeps.
+_UNSAVED_LIMIT_SCRIPT = r"""
+to_bytes() { # size, such as 2gb
+    number=${1%%[!0-9]*}
+    case ${1#"$number"} in
+        '' | b) unit=1 ;; k) unit=1000 ;; kb) unit=1024 ;; m) unit=1000000 ;; mb) unit=1048576 ;;
+        g) unit=1000000000 ;; gb) unit=1073741824 ;; *) number= ;;
+    esac
+    echo "${number:+$((number * unit))}"
+}
+started=$([ -z "$6" ] || systemctl show --value -p ExecStart -p ExecStartPost -- "$6" 2>/dev/null)
+case $started in '' | *maxmemory*) addresses= ;; *) addresses="$2 127.0.0.1" ;; esac
+for address in $addresses; do
+    for default in maxmemory=0 maxmemory-policy=noeviction; do
+        name=${default%=*} value=$(last "${default%=*}" | tr -d "\"'" | tr A-Z a-z)
+        [ -n "$value" ] || value=${default#*=}
+        [ "$name" != maxmemory ] || value=$(to_bytes "$value")
+        now=$(ask CONFIG GET "$name" | sed -n "1{/^$name\$/!q}; 2p")
+        if [ -n "$now" ] && [ -n "$value" ] && [ "$now" != "$value" ]; then
+            echo "at port $port has $name $now, but its files set $value, which a restart would restore"
+            command="$client -h $address -p $port ${REDISCLI_AUTH:+--askpass }CONFIG REWRITE"
+            echo "run $command to save its settings in its file"
+            exit
+        fi
+    done
+done
+"""
 # If the files define users, they also contain the users' passwords, so a restart loses nothing.
 # Otherwise, the script queries the server with the password in the files. A server with a different
 # password refuses the password in the files.
 _UNPERSISTED_SCRIPT = (
     _AUTH_SCRIPT
     + _UNSAVED_DATA_SCRIPT
+    + _UNSAVED_LIMIT_SCRIPT
     + r"""
 if [ -n "$4" ] && grep -qi -e '^[[:blank:]]*\(requirepass\|aclfile\|user\)[[:blank:]]' -- $files; then
     echo "uses users or a password from $file, which the replaced file would lose"
@@ -194,14 +223,16 @@ class RedisProtocolServer(Service):
     def build_unpersisted_check(
         self, placement: Placement, files: Mapping[str, bytes], *, allows_data_loss: bool = False
     ) -> Argv | None:
-        """Return a check for data and passwords that a restart would lose.
+        """Return a check for data, passwords and limits of memory that a restart would lose.
 
-        `CONFIG SET` may have changed a password or the persistence settings. A password may also be only
-        in a file that autotune replaces.
+        `CONFIG SET` may have changed a password, a limit or the persistence settings. A password may
+        also be only in a file that autotune replaces.
         """
         main_file = _get_main_file(placement, self.config_path(placement))
         client_program = placement.programs["redis-cli"]
         is_never_restarted = bool(placement.adopted and placement.adopted.loses)
+        # In a container, `placement.unit` is set, and systemd is missing.
+        unit = "" if placement.unit else self.get_unit(placement) or ""
         is_unprotected = placement.adopted is None and not any(
             map(_PROTECTED_PATTERN.search, files.values())
         )
@@ -216,6 +247,7 @@ class RedisProtocolServer(Service):
             str(placement.listen.port),
             "whole" if is_unprotected else "",
             "kept" if is_never_restarted or allows_data_loss else "",
+            unit if placement.adopted and not is_never_restarted else "",
         )
 
     def build_loader(self, placement: Placement) -> StoreLoader:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import time
@@ -120,6 +121,60 @@ def test_no_whole_file_takes_a_password_away(
     answer = LocalTransport().run(argv).stdout
     assert ("the replaced file" in answer) == refused
     assert PASSWORD not in answer
+
+
+# What a running server prints: `CONFIG GET NAME` prints the name and the value on two lines.
+CLIENT = r"""#!/bin/sh
+case $* in
+    *'CONFIG GET maxmemory') printf 'maxmemory\n%s\n' "$LIMIT" ;;
+    *'CONFIG GET maxmemory-policy') printf 'maxmemory-policy\n%s\n' "$POLICY" ;;
+    *'CONFIG GET'*) ;;
+    *) echo PONG ;;
+esac
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "running", "command", "said"),
+    [
+        ("", {}, "redis-server", ""),
+        ("maxmemory 2gb\n", {"LIMIT": "2147483648"}, "redis-server", ""),
+        ("MaxMemory \"2GB\"\r\nmaxmemory-policy AllKeys-LRU\n",
+         {"LIMIT": "2147483648", "POLICY": "allkeys-lru"}, "redis-server", ""),
+        ("maxmemory 1k\n", {"LIMIT": "1000"}, "redis-server", ""),
+        ("maxmemory 2gb\nmaxmemory 100\n", {"LIMIT": "100"}, "redis-server", ""),
+        ("", {"LIMIT": "2147483648"}, "redis-server",
+         "has maxmemory 2147483648, but its files set 0, which a restart would restore"),
+        ("maxmemory 1gb\n", {"LIMIT": "2147483648"}, "redis-server", "its files set 1073741824"),
+        ("", {"POLICY": "allkeys-lru"}, "redis-server", "has maxmemory-policy allkeys-lru"),
+        ("", {"LIMIT": "100"}, "redis-server --maxmemory 100", ""),
+        ("", {"LIMIT": "100"}, "", ""),  # no such unit, so its command is unknown
+    ],
+)  # fmt: skip
+def test_a_limit_of_memory_in_no_file_is_told(
+    tmp_path: Path, text: str, running: dict[str, str], command: str, said: str
+) -> None:
+    file = tmp_path / "redis.conf"
+    file.write_text(text, newline="")
+    programs = {"redis-cli": CLIENT, "systemctl": f"#!/bin/sh\necho '{command}'\n"}
+    for name, script in programs.items():
+        (tmp_path / name).write_text(script)
+        (tmp_path / name).chmod(0o755)
+    site = Placement(tier="store", host="h", role=Role.STORE, directory="/run/x", installed=True,
+                listen=Endpoint("10.0.0.1", 6379), programs={"redis-cli": f"{tmp_path}/redis-cli"},
+                adopted=AdoptedConfig((ConfigFile(str(file), "redis.conf.j2"),)))  # fmt: skip
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    variables = {"PATH": path, "LIMIT": "0", "POLICY": "noeviction"} | running
+
+    def check(placement: Placement) -> str:
+        argv = Redis().build_unpersisted_check(placement, {})
+        assert argv is not None
+        return LocalTransport().run(argv, env=variables).stdout
+
+    sentence, _, hint = check(site).partition("\n")
+    assert (said in sentence, bool(said)) == (True, bool(sentence))
+    assert ("CONFIG REWRITE" in hint) == bool(said)
+    assert check(replace(site, unit="shop:store")) == ""  # in a container
 
 
 @pytest.mark.stack

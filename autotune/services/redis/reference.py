@@ -32,6 +32,10 @@ REFERENCE = ServiceReference(
             "A restart would lose data. `CONFIG REWRITE` writes `save` and `appendonly` to the file.",
         ),
         UntunedReason(
+            "A server whose `maxmemory` or `maxmemory-policy` differs from its files",
+            "A restart would restore the files' values. `CONFIG REWRITE` writes the effective values.",
+        ),
+        UntunedReason(
             "`maxmemory`, eviction, snapshots and the append-only file",
             "These settings determine which data is kept.",
         ),
