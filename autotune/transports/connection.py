@@ -150,12 +150,7 @@ def _build_connection(
             "channel_timeout": host.connect_timeout,
         },
     )
-    known_hosts_files = find_known_hosts(host, options)
-    alias = options.get("hostkeyalias")
-    known_hosts_name = alias or host_keys.format_known_hosts_name(connection.host, connection.port)
-    policy = _HostKeyPolicy(
-        host.name, known_hosts_name, alias or connection.host, known_hosts_files
-    )
+    policy = _build_policy(host, connection, options)
     connection.client = SSHClient()
     connection.client.set_missing_host_key_policy(policy)
     connection.connect_kwargs["transport_factory"] = policy.create_transport
@@ -163,6 +158,21 @@ def _build_connection(
     keys = [expand_home(key) for key in connection.connect_kwargs.get("key_filename", [])]
     connection.connect_kwargs["key_filename"] = [str(key) for key in keys if key.exists()]
     return connection
+
+
+def _build_policy(
+    host: SshHost, connection: Connection, options: Mapping[str, Any]
+) -> _HostKeyPolicy:
+    """Return the policy that checks the host's key as ssh does with these ``options``."""
+    alias = options.get("hostkeyalias")
+    revoked_name = options.get("revokedhostkeys", "none")
+    return _HostKeyPolicy(
+        host.name,
+        alias or host_keys.format_known_hosts_name(connection.host, connection.port),
+        alias or connection.host,
+        find_known_hosts(host, options),
+        None if revoked_name == "none" else expand_home(revoked_name),
+    )
 
 
 def _build_gateway(
@@ -219,10 +229,19 @@ class _HostKeyPolicy:
     policy.
 
     ``name`` identifies the host in known_hosts, and ``principal`` identifies it in a certificate.
+    ``revoked_file`` lists revoked keys, as `RevokedHostKeys` in the SSH configuration.
     """
 
-    def __init__(self, host: str, name: str, principal: str, files: tuple[Path, ...]) -> None:
+    def __init__(
+        self,
+        host: str,
+        name: str,
+        principal: str,
+        files: tuple[Path, ...],
+        revoked_file: Path | None,
+    ) -> None:
         (self.host, self.name, self.principal, self.files) = (host, name, principal, files)
+        self.revoked_file = revoked_file
 
     @property
     def new_key_file(self) -> Path | None:
@@ -232,6 +251,8 @@ class _HostKeyPolicy:
     def missing_host_key(self, client: SSHClient, hostname: str, key: PKey) -> None:
         """Accept a host certificate from a known authority. Otherwise, check the host key as ssh does."""
         offered_key, known_keys = HostKey(key.get_name(), key.get_base64()), self.find_known_keys()
+        if self.revoked_file is not None:
+            known_keys += host_keys.read_revoked_keys(self.host, self.revoked_file)
         certificate = parse_certificate(key.public_blob.key_blob) if key.public_blob else None
         reason = ""
         if certificate is not None:

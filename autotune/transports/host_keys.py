@@ -26,6 +26,7 @@ from autotune.strict_parsing import split_lines
 from autotune.transports.base import HostKeyRejected
 
 _REVOKED_MARKER, _AUTHORITY_MARKER = "@revoked", "@cert-authority"
+_REVOCATION_LIST_MAGIC = b"SSHKRL\n"  # start of a list that `ssh-keygen -k` wrote
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,31 @@ def find_known_keys(address: str, known_hosts_files: Iterable[Path]) -> list[Kno
         with contextlib.suppress(OSError):
             lines = split_lines(path.read_text(encoding="utf-8", errors="replace"))
             keys += [_parse_line(line, address, path, n) for n, line in enumerate(lines, 1)]
+    return [key for key in keys if key is not None]
+
+
+def read_revoked_keys(host: str, path: Path) -> list[KnownKey]:
+    """Return the keys in the file that `RevokedHostKeys` names, one key per line. They are revoked for
+    every host. ``host`` appears in messages.
+
+    Raises ``HostKeyRejected`` for a file that cannot be read, as ssh does.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise HostKeyRejected(
+            f"{host}: cannot read the revoked host keys in {path} ({error.strerror})",
+            hint="correct `RevokedHostKeys` in the SSH configuration",
+        ) from None
+    if content.startswith(_REVOCATION_LIST_MAGIC):
+        raise HostKeyRejected(
+            f"{host}: {path} is a binary revocation list, which autotune cannot check",
+            hint="let `RevokedHostKeys` name a text file with one public key per line",
+        )
+    lines = split_lines(content.decode(errors="replace"))
+    keys = (
+        _parse_line(f"{_REVOKED_MARKER} * {line}", host, path, n) for n, line in enumerate(lines, 1)
+    )
     return [key for key in keys if key is not None]
 
 

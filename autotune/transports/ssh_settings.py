@@ -22,7 +22,7 @@ from autotune.transports.base import HostUnreachable, SshHost
 _TIMEOUT_SECONDS = 30.0  # time for name resolution (CanonicalizeHostname) and commands (Match exec)
 _USED_KEYS = frozenset({
     "hostname", "user", "port", "identityfile", "identitiesonly", "proxyjump", "proxycommand",
-    "hostkeyalias", "userknownhostsfile", "globalknownhostsfile",
+    "hostkeyalias", "userknownhostsfile", "globalknownhostsfile", "revokedhostkeys",
 })  # fmt: skip
 # Directives that the SSH library ignores, or interprets differently from ssh.
 _UNSUPPORTED_PATTERN = re.compile(

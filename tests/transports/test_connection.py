@@ -38,6 +38,10 @@ Host keyless
 Host careless
     UserKnownHostsFile /dev/null
     GlobalKnownHostsFile none
+Host revoking
+    RevokedHostKeys ~/revoked
+Host trusting
+    RevokedHostKeys none
 Host *.looped
     ProxyJump gate.looped
 """
@@ -82,6 +86,34 @@ def test_a_key_is_refused_if_the_configuration_names_no_file_for_keys(
     with pytest.raises(HostKeyRejected, match="lb1: no file for host keys") as refused:
         client._policy.missing_host_key(client, address, key)
     assert "set `UserKnownHostsFile` for this host" in (refused.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("# of the old host\n\nKEY root@old\n", "is revoked in .*revoked, line 3"),
+        ("ssh-ed25519 AAAA\n", "unknown host key"),
+        ("SSHKRL\n\0", "revoked is a binary revocation list"),
+        (None, "cannot read the revoked host keys in .*No such file"),
+    ],
+)
+def test_keys_that_the_configuration_revokes_are_refused(
+    connection: Connect, tmp_path: Path, content: str | None, message: str
+) -> None:
+    key = RSAKey.generate(2048)
+    known = f"{key.get_name()} {key.get_base64()}"
+    if content is not None:
+        (tmp_path / "revoked").write_text(content.replace("KEY", known))
+    (tmp_path / ".ssh").mkdir()
+    client = connection(SshHost("lb1", "revoking")).client
+    if "unknown" not in message:
+        (tmp_path / ".ssh/known_hosts").write_text(f"* {known}\n")
+    with pytest.raises(HostKeyRejected, match=message):
+        client._policy.missing_host_key(client, "revoking", key)
+
+
+def test_a_configuration_may_revoke_no_keys(connection: Connect) -> None:
+    assert connection(SshHost("lb1", "trusting")).client._policy.revoked_file is None
 
 
 def test_every_jump_host_checks_keys_too(connection: Connect) -> None:

@@ -71,6 +71,13 @@ def test_user_port_and_host_are_those_of_ssh(directory: Path, name: str) -> None
     )  # fmt: skip
 
 
+def test_the_file_of_revoked_keys_is_that_of_ssh(directory: Path) -> None:
+    config = "Host web1.example\n  RevokedHostKeys DIR/own.key\n"
+    connection, settings = made(directory, config)
+    assert settings["revokedhostkeys"] == str(directory / "own.key")
+    assert connection.client._policy.revoked_file == directory / "own.key"
+
+
 def test_what_is_included_and_matched_is_in_effect(directory: Path) -> None:
     connection, _ = made(directory, CONFIGS["include"])
     assert (connection.user, connection.port) == ("included", 2222)
