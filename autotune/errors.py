@@ -64,7 +64,8 @@ EXIT_CODES = (
     ExitCode(
         CHANGES_PRESENT_EXIT_CODE,
         "changes present",
-        "Only with `plan --exit-code`: the recommended settings would change a host.",
+        "Only with `--exit-code`, for `plan` and `diff`: the recommended settings would change a host, or"
+        " the configurations differ.",
     ),
     ExitCode(BUG_EXIT_CODE, "bug", "The message names a log: attach it to your bug report."),
     ExitCode(

@@ -36,7 +36,7 @@ from autotune.cli.session import (
     open_studies_directory,
     reject_sweep,
 )
-from autotune.errors import AutotuneError, UsageError
+from autotune.errors import CHANGES_PRESENT_EXIT_CODE, AutotuneError, UsageError
 from autotune.study_argument import format_studies_option
 from autotune.terminal import (
     echo,
@@ -55,6 +55,10 @@ TARGET_SCHEMA_NAME = "target"
 DEFAULT_MAXIMUM = 60  # measurements of `explain --measure`
 
 
+DifferenceExitCodeOption = Annotated[
+    bool,
+    typer.Option("--exit-code", help="Exit with status 6 if the configurations differ."),
+]
 StatusStudyArgument = Annotated[
     str | None,
     typer.Argument(
@@ -273,6 +277,7 @@ def diff(
         bool, typer.Option("--parameters", help="Compare settings instead of files.")
     ] = False,
     json_: JsonOption = False,
+    exit_code: DifferenceExitCodeOption = False,
     storage: StorageUrlOption = None,
     studies: ExistingStudiesOption = DEFAULT_STUDIES_DIRECTORY,
 ) -> None:
@@ -296,6 +301,8 @@ def diff(
         print_patch(style_diff_lines(diff_text))
     else:
         echo(f"{a} and {b} do not differ", err=True)
+    if exit_code and diff_text:
+        raise typer.Exit(CHANGES_PRESENT_EXIT_CODE)
 
 
 def _check_study_first(study: str, side: str, studies: Path) -> None:

@@ -9,7 +9,11 @@ import pytest
 
 from autotune import exit_handling
 from autotune.cli import app
-from autotune.errors import INVALID_TARGET_EXIT_CODE, USAGE_EXIT_CODE
+from autotune.errors import (
+    CHANGES_PRESENT_EXIT_CODE,
+    INVALID_TARGET_EXIT_CODE,
+    USAGE_EXIT_CODE,
+)
 from autotune.target.shipped_files import list_examples
 from scripts.cli_reference import REPOSITORY, commands, help_of
 from tests.printed import printed
@@ -141,6 +145,10 @@ def test_init_diff_export_and_restore_print_json(
     difference = printed("diff", capsys.readouterr().out)
     assert (difference["a"], difference["b"]) == ("baseline", "best")
     assert "+++" in difference["diff"]
+    assert run("diff", *words, "--exit-code") == CHANGES_PRESENT_EXIT_CODE
+    assert printed("diff", capsys.readouterr().out) == difference
+    assert run("diff", "improved", "baseline", "0", *words[1:], "--exit-code") == 0
+    assert printed("diff", capsys.readouterr().out)["diff"] == ""
     assert run("export", *words, "-o", "winner", "--of-a-model") == 0
     exported = printed("exported", capsys.readouterr().out)
     assert exported["study"] == "improved"
