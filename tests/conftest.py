@@ -88,7 +88,9 @@ class Grouped(LoadScopeScheduling):
 
 @functools.cache
 def _shares(module: Path) -> bool:
-    return 'scope="module"' in module.read_text(encoding="utf-8")
+    """True if a module has fixtures for all of its tests, or uses the study of tests/export."""
+    text = module.read_text(encoding="utf-8")
+    return 'scope="module"' in text or "modelled: Study" in text
 
 
 @pytest.hookimpl(optionalhook=True)
