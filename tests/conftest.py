@@ -23,6 +23,7 @@ from autotune.services.registry import SHIPPED
 from tests import databases, leftovers, soak, stolen
 from tests.lab.shared import SharedLab
 from tests.report.browser import Browser, started
+from tests.waiting_httperf import build_waiting_httperf
 
 NEEDS_PACKAGES = ("stack", "lab", "browser", "built", "containers", "long", "soak", "quiet")
 # Programs in addition to those of services and generators: for ceilings, connections to hosts, and
@@ -105,6 +106,23 @@ def _patience(request: pytest.FixtureRequest) -> None:
         monkeypatch = request.getfixturevalue("monkeypatch")
         monkeypatch.setattr("autotune.deploy.boot_times.MIN_READY_SECONDS", 60.0)
         monkeypatch.setattr("autotune.monitor.host_watch.LAST_SAMPLE_SECONDS", 60.0)
+
+
+@pytest.fixture(scope="session")
+def waiting_httperf(tmp_path_factory: pytest.TempPathFactory) -> Path | None:
+    """Return a directory with an httperf that leaves the CPU to others while it waits."""
+    return build_waiting_httperf(tmp_path_factory.mktemp("httperf"))
+
+
+@pytest.fixture(autouse=True)
+def _waits(request: pytest.FixtureRequest) -> None:
+    """Use this httperf, except in tests that measure."""
+    marks = {mark.name for mark in request.node.iter_markers()}
+    if marks & {"lab", "stack"} and "quiet" not in marks:
+        directory = request.getfixturevalue("waiting_httperf")
+        if directory is not None:
+            monkeypatch = request.getfixturevalue("monkeypatch")
+            monkeypatch.setenv("PATH", str(directory), prepend=os.pathsep)
 
 
 @pytest.fixture(autouse=True)
