@@ -22,10 +22,10 @@ from autotune.loads.registry import LOAD_GENERATORS
 from autotune.services.registry import SHIPPED
 from tests import databases, leftovers, soak, stolen
 from tests.lab.shared import SharedLab
+from tests.marks import NEEDS_PACKAGES, excludes_unmarked, names_mark, require_named_marks
 from tests.report.browser import Browser, started
 from tests.waiting_httperf import build_waiting_httperf
 
-NEEDS_PACKAGES = ("stack", "lab", "browser", "built", "containers", "long", "soak", "quiet")
 # Programs in addition to those of services and generators: for ceilings, connections to hosts, and
 # labs.
 INSTALLED = {"wrk", "memcaslap", "mutilate", "ss", "ip", "ssh", "ssh-keygen", "sshd", "sudo", "chromium",
@@ -50,11 +50,21 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not import modules without marked tests if only marked tests run: that takes each worker
+    seconds.
+    """
+    is_module = collection_path.match("test_*.py")
+    is_excluded = is_module and excludes_unmarked(config.option.markexpr)
+    return True if is_excluded and not names_mark(collection_path) else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip tests that boot hosts only if this machine cannot create labs.
 
     The slowest tests come first, so that all workers finish at about the same time.
     """
+    require_named_marks(items)
     items.sort(key=lambda item: (_most_seconds(item), _shares(item.path)), reverse=True)
     marked = [item for item in items if item.get_closest_marker("lab")]
     if marked and (reasons := prerequisites.list_obstacles(prerequisites.list_missing_packages())):
