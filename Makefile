@@ -14,7 +14,7 @@ setup:  ## install packages and create .venv, as `make run` and `make test` do f
 
 test:  ## run the same tests as CI, which do not depend on the speed of the machine
 	@scripts/setup --dev
-	@scripts/test hermetic together
+	@scripts/test all
 
 test-hermetic:  ## run the tests that need no server, network or root
 	@scripts/setup --dev --venv
