@@ -18,14 +18,16 @@ from autotune.environments.load_session import StackMeter
 from autotune.environments.stack import StackEnvironment, prepare
 from autotune.errors import AutotuneError
 from autotune.lab import target_labs
-from autotune.lab.lifecycle import remove_lab
+from autotune.lab.lifecycle import build_ssh_host, remove_lab
 from autotune.loads import load_host
 from autotune.services.base import Settings
 from autotune.services.diagnosis import Resource
 from autotune.target.read_target import read_target
 from autotune.transports.base import Transport
+from autotune.transports.ssh import SshTransport
 from tests.deploy.lab import shown
 from tests.undisturbed import undisturbed
+from tests.waiting_httperf import install_waiting_httperf
 
 pytestmark = pytest.mark.lab
 
@@ -73,6 +75,17 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield directory
     finally:
         remove_lab(directory / "lab")
+
+
+@pytest.fixture(scope="module")
+def waiting_lab(lab: Path, waiting_httperf: Path | None) -> Path:
+    """The lab, with load hosts that leave the CPU to others while they wait for responses."""
+    if waiting_httperf is not None:
+        for name in ("load1", "load2"):
+            transport = SshTransport(build_ssh_host(lab / "lab", name))
+            install_waiting_httperf(waiting_httperf, transport)
+            transport.close()
+    return lab
 
 
 def target(directory: Path, lb: str = "lb1", load: str = "[load1, load2]") -> Path:
@@ -135,8 +148,8 @@ def whole(taken: WatchedReading) -> bool:
     return taken.reading.intended == 60 and looked_at
 
 
-def test_a_reading_with_two_load_hosts(lab: Path, tmp_path: Path) -> None:
-    with running(target(lab), tmp_path / "study") as (bed, equipment):
+def test_a_reading_with_two_load_hosts(waiting_lab: Path, tmp_path: Path) -> None:
+    with running(target(waiting_lab), tmp_path / "study") as (bed, equipment):
         transports = bed.transports
         assert (
             sysctls(transports["load1"]) == sysctls(transports["load2"]) == ["1024", "65535", "1"]
@@ -163,7 +176,7 @@ def test_a_reading_with_two_load_hosts(lab: Path, tmp_path: Path) -> None:
         prints = taken.hosts
         assert 0 < prints["web1"].memory < 1
         assert prints["web2"].rss["web.web2.php_fpm"] > 1 << 20
-    again = prepare(read_target(target(lab)))
+    again = prepare(read_target(target(waiting_lab)))
     assert sysctls(again.transports["load1"])[:2] == ["32768", "60999"]
     for transport in again.transports.values():
         transport.close()
@@ -181,8 +194,10 @@ WRONG = {
 }
 
 
-def test_the_one_web_host_of_two_that_answers_wrong_is_named(lab: Path, tmp_path: Path) -> None:
-    with running(target(lab), tmp_path / "study") as (bed, equipment):
+def test_the_one_web_host_of_two_that_answers_wrong_is_named(
+    waiting_lab: Path, tmp_path: Path
+) -> None:
+    with running(target(waiting_lab), tmp_path / "study") as (bed, equipment):
         web2 = bed.transports["web2"]
         for said, (broken, mended) in WRONG.items():
             assert web2.run(broken).ok
