@@ -39,6 +39,9 @@ settings.register_profile(
 settings.load_profile("same")
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy is imported
+# Tests simulate power cuts (tests/power_cut.py), so they need not wait for the disk. As fsync() does,
+# fstat() refuses descriptors that are closed.
+os.fsync = os.fstat  # type: ignore[assignment]
 
 # Typer builds the commands from their signatures only once per worker, not for each call.
 typer.main.get_command = functools.cache(typer.main.get_command)
