@@ -224,10 +224,18 @@ class FileTree:
         if len(path_pattern) > MAX_PATH_BYTES:
             return {}
         self.requested.add(path_pattern)
-        matching_paths = self._glob_below(
-            "/", [word for word in normpath(path_pattern).split("/") if word]
-        )
-        return {path: self._follow_links(path).target for path in matching_paths}
+        if path_pattern not in self._matches:
+            pattern_parts = [word for word in normpath(path_pattern).split("/") if word]
+            self._matches[path_pattern] = {
+                path: self._follow_links(path).target
+                for path in self._glob_below("/", pattern_parts)
+            }
+        return dict(self._matches[path_pattern])
+
+    @cached_property
+    def _matches(self) -> dict[str, dict[str, str]]:
+        """Results of ``match``: services look for the same files many times."""
+        return {}
 
     def _match_real_paths(self, path_pattern: str) -> dict[str, None]:
         return dict.fromkeys(self.match(path_pattern).values())
