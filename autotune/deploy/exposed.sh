@@ -166,7 +166,7 @@ enter() {
     shift $(($# > 2 ? 0 : $#))
     while [ $# -gt 2 ]; do
         [ "$owner" = - ] || [ "$owner" = "$1" ] || return
-        device=$2
+        [ "${device:=$2}" = "$2" ] || device=several
         shift 2
     done
     [ "$device" = "${2-}" ] && return

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +18,7 @@ from autotune.deploy.desired_state import plan_host
 from autotune.deploy.host import ManagedHost
 from autotune.deploy.host_state import FileState, HostState
 from autotune.errors import AutotuneError
+from autotune.transports.base import Argv, CommandResult
 from tests.deploy.doubles import (
     LONG_ACCESS_LIST,
     LONG_ACCESS_TEXT,
@@ -38,12 +41,19 @@ Attack = Callable[["Scene"], None]
 
 
 class Attacked(Here):
-    """Another account acts ahead of a step of an exchange: ``before`` is step → shell words."""
+    """Another account acts ahead of a step of an exchange: ``before`` is step → shell words.
+
+    ``inside`` are the words that run a program on the host.
+    """
 
     def __init__(self, place: Path) -> None:
         super().__init__(place)
         self.name = "here"
         self.before: dict[str, str] = {}
+        self.inside: tuple[str, ...] = ()
+
+    def run(self, argv: Argv, **options: Any) -> CommandResult:
+        return super().run((*self.inside, *argv), **options)
 
     def rewritten(self, script: bytes) -> bytes:
         script = super().rewritten(script)
@@ -193,6 +203,34 @@ def test_a_directory_that_one_account_can_swap_for_another_s_is_refused(
     with pytest.raises(AutotuneError, match=reason) as raised:
         scene.deploy()
     assert "let root own" in str(raised.value)
+    assert scene.conf.read_bytes() == ORIGINAL
+    assert not scene.host.is_changed
+
+
+# Covers a directory by a copy of it on a file system of its own, for a single program.
+ON_ITS_OWN = """
+mount -t tmpfs tmpfs "$2"
+cp -a -- "$1/." "$2"
+mount --bind "$2" "$1"
+shift 2
+exec "$@"
+"""
+
+
+@AS_ROOT
+@pytest.mark.parametrize("depth", [0, 1])
+def test_a_directory_on_its_own_file_system_is_refused_before_anything_is_changed(
+    scene: Scene, tmp_path: Path, depth: int
+) -> None:
+    """A new file could not be renamed into it."""
+    if subprocess.run(["unshare", "--mount", "true"], check=False).returncode:
+        pytest.skip("this account cannot mount file systems")
+    mounted = (scene.app, scene.conf.parent)[depth]
+    (tmp_path / "copy").mkdir()
+    words = ("unshare", "--mount", "sh", "-ec", ON_ITS_OWN, "sh", mounted, tmp_path / "copy")
+    scene.here.inside = tuple(map(str, words))
+    with pytest.raises(AutotuneError, match="is on a file system without a directory that only root"):
+        scene.deploy()
     assert scene.conf.read_bytes() == ORIGINAL
     assert not scene.host.is_changed
 
