@@ -235,6 +235,50 @@ def test_a_directory_on_its_own_file_system_is_refused_before_anything_is_change
     assert not scene.host.is_changed
 
 
+# What the account may have there at the start, and the refusal.
+REFUSED = {
+    "hard link": ('ln "$c" "$d/other"', "is one of several hard links to a file"),
+    "set-user-ID": ('chmod 4755 "$c"', "has mode 4755, and other accounts can replace it"),
+    "large file": ('truncate -s 16777217 "$c"', "is larger than 16777216 bytes"),
+    "FIFO": ('rm "$c"; mkfifo "$c"', "is neither a file nor a link"),
+}
+
+
+def identify(path: Path) -> tuple[int, ...]:
+    now = path.lstat()
+    return now.st_ino, now.st_mode, now.st_size, now.st_mtime_ns
+
+
+@pytest.mark.parametrize(("place", "reason"), REFUSED.values(), ids=REFUSED)
+def test_what_cannot_be_replaced_safely_is_refused_before_anything_is_changed(
+    scene: Scene, place: str, reason: str
+) -> None:
+    names = f"c={scene.conf} d={scene.conf.parent}"
+    subprocess.run(["sh", "-ec", f"{names}; {place}"], check=True)
+    before = identify(scene.conf)
+    with pytest.raises(AutotuneError, match=reason):
+        scene.deploy()
+    assert identify(scene.conf) == before
+    assert not scene.host.is_changed
+
+
+def test_a_host_without_perl_and_python_is_refused_before_anything_is_changed(
+    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for place in reversed(os.environ["PATH"].split(os.pathsep)):
+        for program in Path(place).iterdir():
+            if not program.name.startswith(("perl", "python")):
+                (programs / program.name).unlink(missing_ok=True)
+                (programs / program.name).symlink_to(program)
+    monkeypatch.setenv("PATH", str(programs))
+    with pytest.raises(AutotuneError, match="needs perl or python3 on the host"):
+        scene.deploy()
+    assert scene.conf.read_bytes() == ORIGINAL
+    assert not scene.host.is_changed
+
+
 def test_a_link_in_an_exposed_directory_is_refused_before_anything_is_changed(scene: Scene) -> None:
     scene.conf.unlink()
     scene.conf.symlink_to(scene.outside / "secret")
