@@ -185,7 +185,7 @@ def test_no_command_waits_for_the_end_of_others(tmp_path: Path) -> None:
         transport = SshTransport(host)
         commands = [["sh", "-c", meet, "sh", str(tmp_path / "started"), str(number), "20"]
                     for number in range(20)]  # fmt: skip
-        ends = [pool.submit(transport.run, command, timeout=30) for command in commands]
+        ends = [pool.submit(transport.run, command, timeout=240) for command in commands]
         assert [end.result().stdout for end in ends] == ["met\n"] * 20
         transport.close()
 
@@ -215,7 +215,7 @@ def test_a_connection_that_is_lost_as_a_command_ends_replaces_no_error(
         transport = SshTransport(host)
         monkeypatch.setattr(Channel, "close", close_and_fail)
         assert transport.run(["echo", "out"]).stdout == "out\n"
-        with pytest.raises(HostUnreachable, match="did not finish within 1 s"):
+        with pytest.raises(HostUnreachable, match=r"sleep( did not finish)? within 1 s"):
             transport.run(["sleep", "60"], timeout=1.0)
         monkeypatch.undo()
         transport.close()

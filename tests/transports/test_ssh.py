@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 import subprocess
@@ -21,6 +22,7 @@ from autotune.transports import ssh
 from autotune.transports.remote_shell import OutputMarks, build_shell_script
 from autotune.transports.ssh import CommandExchange, to_returncode
 
+PATIENT = 240.0  # seconds; no command of these tests takes this long, on however busy a machine
 WORDS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=30)
 NASTY = st.sampled_from(
     [
@@ -55,7 +57,7 @@ def through_a_shell(line: str) -> bytes:
 @settings(max_examples=60)
 @given(st.lists(WORDS | NASTY, max_size=5))
 def test_every_word_arrives_as_it_is(words: list[str]) -> None:
-    said = through_a_shell(build_shell_script([*ECHO, *words], timeout=10))
+    said = through_a_shell(build_shell_script([*ECHO, *words], timeout=PATIENT))
     assert said.decode().split("\0")[:-1] == words
 
 
@@ -64,7 +66,7 @@ def test_every_word_arrives_as_it_is(words: list[str]) -> None:
 def test_a_variable_arrives_as_it_is(value: str) -> None:
     argv = ["sh", "-c", 'printf %s "$SAMPLE"']
     assert (
-        through_a_shell(build_shell_script(argv, timeout=10, env={"SAMPLE": value})).decode()
+        through_a_shell(build_shell_script(argv, timeout=PATIENT, env={"SAMPLE": value})).decode()
         == value
     )
 
@@ -72,21 +74,21 @@ def test_a_variable_arrives_as_it_is(value: str) -> None:
 def test_a_directory_with_a_bad_name_is_gone_to(tmp_path: Path) -> None:
     directory = tmp_path / "$(touch bad); x"
     directory.mkdir()
-    said = through_a_shell(build_shell_script(["pwd"], timeout=10, cwd=str(directory)))
+    said = through_a_shell(build_shell_script(["pwd"], timeout=PATIENT, cwd=str(directory)))
     assert said.decode().strip() == str(directory)
     assert list(tmp_path.glob("**/bad")) == []
 
 
 @pytest.mark.parametrize("status", [0, 1, 3, 126, 200])
 def test_the_status_of_the_command_is_that_of_the_line(status: int) -> None:
-    line = build_shell_script(["sh", "-c", f"exit {status}"], timeout=10)
+    line = build_shell_script(["sh", "-c", f"exit {status}"], timeout=PATIENT)
     done = subprocess.run(["sh", "-c", line], check=False)
     assert to_returncode(done.returncode) == status
 
 
 @pytest.mark.parametrize(("name", "number"), [("TERM", 15), ("KILL", 9), ("SEGV", 11)])
 def test_a_command_ended_by_a_signal_says_which(name: str, number: int) -> None:
-    line = build_shell_script(["sh", "-c", f"kill -{name} $$"], timeout=10)
+    line = build_shell_script(["sh", "-c", f"kill -{name} $$"], timeout=PATIENT)
     done = subprocess.run(["sh", "-c", line], check=False, stderr=subprocess.DEVNULL)
     assert to_returncode(done.returncode) == -number
 
@@ -170,10 +172,9 @@ def test_output_that_is_still_coming_when_a_command_has_ended_is_read(
     pieces: int, ending: str
 ) -> None:
     channel: Any = SlowChannel(pieces, ending)
-    exchange = CommandExchange(channel, b"", time.monotonic() + 60, MARKS)
+    exchange = CommandExchange(channel, b"", math.inf, MARKS)
     assert exchange.finish() == 0
     assert bytes(exchange.stdout.output) == b"x" * pieces
-    assert time.monotonic() < channel.start + 30
 
 
 @pytest.mark.parametrize("ending", ["mark", "end"])
