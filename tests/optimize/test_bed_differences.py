@@ -39,7 +39,9 @@ def test_offsets_are_relative_to_an_average_bed_and_as_sure_as_they_say() -> Non
 def test_beds_that_are_alike_get_no_offset_from_noise() -> None:
     rng, beds = np.random.default_rng(5), [f"bed{n}" for n in range(8)]
     baselines = [BedReading(0, bed, Estimate(7.0 + 0.03 * rng.normal(), 0.02)) for bed in beds]
-    for offset in estimate_offsets(baselines, beds).values():
+    offsets = estimate_offsets(baselines, beds)
+    assert {*offsets} == {*beds}
+    for offset in offsets.values():
         assert abs(offset.log) < 0.015
         assert offset.sd < 0.03
 
