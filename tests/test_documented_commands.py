@@ -40,20 +40,20 @@ NOT_RUN = {  # by what is in a command
     "lab down": "ends hosts: tests/lab",
     "lab ssh": "needs a host: tests/lab",
     "init --from": "reads hosts: tests/discovery/test_adopting_lab.py",
-    "autotune apply ": "a model has no hosts: tests.study.test_apply_export.py",
+    "autotune apply ": "a model has no hosts: tests/study/test_apply_export.py",
     "autotune restore ": "a model has no hosts: tests/study/test_restore.py",
-    "--storage": "needs a PostgreSQL: tests.study.test_study_database.py",
+    "--storage": "needs a PostgreSQL: tests/study/test_study_database.py",
     "--headroom": "a model has no generator: tests/lab",
     " shop.yaml": "needs hosts: tests/study/test_wordpress_lab.py, tests/study/test_django_lab.py",
     "autotune export shop": "needs hosts: tests/study/test_wordpress_lab.py",
     "autotune report shop": "needs hosts: tests/study/test_django_lab.py",
     "autotune diff shop": "needs hosts: tests/report/test_diff.py",
-    "autotune explain shop": "needs hosts: tests.study.test_explain_study.py",
+    "autotune explain shop": "needs hosts: tests/study/test_explain_study.py",
     "staging.yaml": "needs hosts: tests/loads/test_https.py",
     "autotune export staging": "needs hosts: tests/study/test_wordpress_lab.py",
     "targets/lab.yaml": "needs the lab's hosts: tests/study/test_lab_schedule.py",
     "autotune report lab": "needs the lab's hosts: tests/report/test_recorded.py",
-    "autotune export lab": "needs the lab's hosts: tests.export.test_writer.py",
+    "autotune export lab": "needs the lab's hosts: tests/export/test_writer.py",
     "--time 15m": "loads this machine for minutes: tests/environments/test_measured_stack.py",
     "targets/command.yaml": "takes minutes: tests/environments/test_command.py",
     "from-log /var/log": "a log of the reader's: tests/study/test_wordpress_lab.py",
@@ -99,7 +99,7 @@ ALIKE = [[page for page in TYPED if opening(TYPED[page]) == begun]
 def test_each_reason_is_that_of_a_command_and_names_a_file_that_is_there() -> None:
     typed = [line for page in PAGES for line in commands(page)]
     assert [part for part in NOT_RUN if not any(part in line for line in typed)] == []
-    named = {name for text in NOT_RUN.values() for name in re.findall(r"tests/[\w/.]+", text)}
+    named = {name for text in NOT_RUN.values() for name in re.findall(r"tests[/.][\w/.]+", text)}
     assert [name for name in named if not (ROOT / name).exists()] == []
 
 
