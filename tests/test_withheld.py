@@ -17,6 +17,7 @@ from autotune.deploy import adopted_files
 from autotune.discovery.host_reading import DiscoveredHost
 from autotune.discovery.target_writer import write_target
 from autotune.discovery.tier_adoption import AdoptedTier
+from autotune.errors import AutotuneError
 from autotune.export.writer import build_export
 from autotune.masking import (
     find_secret_words,
@@ -135,15 +136,18 @@ def test_a_study_its_report_and_its_export_have_no_secret(
     )
     directory = tmp_path / "study"
     shutil.copytree(STUDY, directory)
-    for path in (directory / "configs").rglob("*.conf"):
+    for path in (directory / "configs" / "1").rglob("*.conf"):
         path.write_text(mask_secrets(text, outliner))
     study = open_study(directory)
     view = build_study_view(study)
     shown = "".join(line for line, _ in format_report_lines(view, 100)) + render_page(view)
+    diff = format_diff(study)
+    assert diff
+    shown += diff
     assert not any(secret in shown for secret in secrets)
     try:
         files = build_export(study, view.conclusion.sides["best"].trial)
-        shown = format_diff(study) + "".join(content.decode() for content in files.values())
-    except Exception as error:  # noqa: BLE001  # a refusal is no less a text that is shown
-        shown = str(error)
+        shown = "".join(content.decode() for content in files.values())
+    except AutotuneError as error:  # a refusal is no less a text that is shown
+        shown = f"{error.message}\n{error.hint}"
     assert not any(secret in shown for secret in secrets)
