@@ -9,6 +9,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -79,16 +81,28 @@ def autotune(*words: str, cwd: Path, timeout: float = 560) -> subprocess.Complet
     )
 
 
-def start(*words: str, cwd: Path) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "autotune", *words],
-        cwd=cwd,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        # A session of its own, so that a signal meant for it reaches nothing of the tests.
-        start_new_session=True,
-    )
+@contextmanager
+def started(*words: str, cwd: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A command in the background, whose messages are in the file "messages".
+
+    If the test fails, the command is interrupted, so that it stops its servers.
+    """
+    with (cwd / "messages").open("w") as messages:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "autotune", *words],
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=messages,
+            # A session of its own, so that a signal meant for it reaches nothing of the tests.
+            start_new_session=True,
+        )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+        process.wait()
 
 
 def readings(study: Path) -> int:
@@ -158,10 +172,10 @@ def test_killed_and_resumed_it_loses_nothing(tmp_path: Path) -> None:
     study = tmp_path / "studies" / "short"
     seen, words = 0, ("run", str(target))
     for readings_more in (1, 3):
-        process = start(*words, "--yes", cwd=tmp_path)
-        wait_for_readings(study, seen + readings_more, process)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        with started(*words, "--yes", cwd=tmp_path) as process:
+            wait_for_readings(study, seen + readings_more, process)
+            process.send_signal(signal.SIGKILL)
+            process.wait()
         now = readings(study)
         assert now >= seen
         seen, words = now, ("resume", "short")
@@ -183,27 +197,14 @@ def test_killed_and_resumed_it_loses_nothing(tmp_path: Path) -> None:
 def test_a_stopped_study_puts_everything_back_and_says_how_to_go_on(tmp_path: Path) -> None:
     target = shedding(tmp_path, time="20m")  # it is stopped long before
     study = tmp_path / "studies" / "short"
-    process = subprocess.Popen(
-        [sys.executable, "-m", "autotune", "run", str(target), "--yes"],
-        cwd=tmp_path,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    deadline = time.monotonic() + 480
-    while readings(study) < 2:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-    second = autotune("resume", "short", "--yes", cwd=tmp_path)
-    assert second.returncode == 5, second.stderr
-    assert f"process {process.pid}" in second.stderr
-
-    process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=240)
-    assert process.returncode == 130
+    with started("run", str(target), "--yes", cwd=tmp_path) as process:
+        wait_for_readings(study, 1, process)
+        second = autotune("resume", "short", "--yes", cwd=tmp_path)
+        assert second.returncode == 5, second.stderr
+        assert f"process {process.pid}" in second.stderr
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=240) == 130
+    said = (tmp_path / "messages").read_text()
     assert "autotune resume short" in said
     assert "Traceback" not in said
     assert left_behind(tmp_path) == []

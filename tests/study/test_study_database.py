@@ -145,12 +145,14 @@ def test_a_study_outlives_a_killed_worker_and_a_restarted_database(
 ) -> None:
     file = target(tmp_path, "{trials: 5, time: 30m}")
     study = create_shared_study(multi_bed.prepare(file, ("a", "b")), opened, tmp_path / "none")
-    doomed = start_worker(database.url, tmp_path / "b", study.name, "b", "2")
-    steady = start_worker(database.url, tmp_path / "a", study.name, "a")
-    assert doomed.wait() == -signal.SIGKILL
-    database.stop()
-    database.start()
-    assert steady.wait() == 0
+    with (
+        start_worker(database.url, tmp_path / "b", study.name, "b", "2") as doomed,
+        start_worker(database.url, tmp_path / "a", study.name, "a") as steady,
+    ):
+        assert doomed.wait() == -signal.SIGKILL
+        database.stop()
+        database.start()
+        assert steady.wait() == 0
 
     records = opened.read_records(study)
     state = replay_records(records)
