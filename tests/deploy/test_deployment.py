@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,9 +21,11 @@ from autotune.deploy.runtime import ConfigurationCheck, RuntimeLayout
 from autotune.deploy.stack_readiness import EntryProbe
 from autotune.deploy.unit_start import UnitStart
 from autotune.errors import AutotuneError
-from autotune.services.base import AdoptedConfig, ConfigFile, Placement, Service
+from autotune.services.base import AdoptedConfig, ConfigFile, Endpoint, Placement, Role, Service
+from autotune.services.nginx.service import Nginx
 from autotune.target.model import Data
 from autotune.transports.local import LocalTransport
+from autotune.transports.request import Request
 from tests.deploy.doubles import Here
 from tests.deploy.test_dataset import FileCache, FileStore, place
 
@@ -92,6 +95,22 @@ def test_pages_are_requested_as_the_service_manager_does(
     deployment = build_deployment(hosts, manager)
     deployment._inspect_original_stack(desired)
     assert deployment._starts["here"]["web.service"].url == url
+
+
+@pytest.mark.parametrize(("limit", "interval"), [(0.001, 0.2), (5.0, 5.0)])
+def test_hosts_request_pages_no_more_often_than_the_load_limit_allows(
+    limit: float, interval: float
+) -> None:
+    site = Placement(tier="web", host="web1", role=Role.PROXY, directory="/run/x", installed=True,
+                     listen=Endpoint("10.0.0.2", 80))  # fmt: skip
+    deployment = build_deployment(None)
+    runtime: Any = SimpleNamespace(installed=True, layout=RuntimeLayout())
+    stack: Any = SimpleNamespace(called_tiers={})
+    deployment.runtime, deployment.stack = runtime, stack
+    page = Request(Endpoint("10.0.0.1", 80), "/page")
+    deployment.probe = replace(deployment.probe, page=page, min_interval=limit)
+    start = deployment._describe_start(ServiceInstance(Nginx(), site))
+    assert (start.url, start.interval) == ("http://10.0.0.2:80/page", interval)
 
 
 @pytest.mark.parametrize(

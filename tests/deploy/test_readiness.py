@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 
+import pytest
+
+from autotune.deploy import readiness
 from autotune.deploy.readiness import Answer, RightAnswer, wait_until_ready
 
 RIGHT = RightAnswer(b"found\n", frozenset({200}))
@@ -18,6 +22,18 @@ def answers(*given: Answer) -> Iterator[Answer]:
 def test_a_stack_that_starts_is_waited_for() -> None:
     sent = answers("refused", (502, b""), (200, b"starting\n"), (200, b"found\n"))
     assert wait_until_ready(lambda: next(sent), RIGHT, 60.0) is None
+
+
+@pytest.mark.parametrize("interval", [0.5, 20.0])
+def test_requests_are_sent_no_more_often_than_the_load_limit_allows(
+    interval: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    clock = SimpleNamespace(monotonic=lambda: sum(pauses), sleep=pauses.append)
+    monkeypatch.setattr(readiness, "time", clock)
+    assert wait_until_ready(lambda: "refused", RIGHT, 60.0, interval) == "refused"
+    assert len(pauses) > 2
+    assert min(pauses) >= interval
 
 
 def test_the_last_wrong_answer_is_described() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from autotune.deploy.deployment import Deployment
 from autotune.environments.load_meter import LoadMeter
 from autotune.environments.load_session import LoadSession
 from autotune.monitor.counters import CounterReader
@@ -68,6 +69,8 @@ def test_the_load_arrives_at_both(opened: Opened, tmp_path: Path, vip: bool) -> 
         asked_at = {entry.endpoint for entry in meter.request.per_endpoint()}
         assert asked_at == ({Endpoint(VIP, stack.entry.port)} if vip else {*hosts})
         assert len(hosts) == 2
+        assert isinstance(session.fleet, Deployment)
+        assert session.fleet.probe.min_interval == (1 if vip else 2) / 8000  # `max_rate`
         with shared(Endpoint(VIP, stack.entry.port), hosts, tmp_path):
             session.fleet.deploy(context.space.build_candidate({}).settings)
             readers = [CounterReader(part, None) for part in stack.instances_with_role(Role.PROXY)]

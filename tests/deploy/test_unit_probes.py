@@ -1,6 +1,6 @@
 """Pages that show whether units are ready, requested with the real script.
 
-A stand-in for `curl` prints the recorded status of each page.
+Stand-ins for `curl` and `sleep` print the recorded status of each page, and do not wait.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from autotune.deploy.host_commands import Command, run_commands
 from autotune.deploy.unit_probes import find_answered_pages
 from autotune.deploy.unit_start import UnitStart
 from tests.deploy.doubles import Here
@@ -62,3 +63,23 @@ def test_a_readiness_check_requests_only_a_page_that_is_served_now(tmp_path: Pat
 
 def test_a_service_manager_requests_pages_in_its_own_way(tmp_path: Path) -> None:
     assert find_urls(tmp_path, {"served": SERVED}, "\nanswers() { false; }\n") == {"served": ""}
+
+
+@pytest.mark.parametrize(
+    ("interval", "pauses"), [(0.2, ["0.2", "1", "1"]), (0.5, ["0.5", "1", "1"]), (20.0, ["20"] * 3)]
+)
+def test_a_page_is_requested_no_more_often_than_the_interval_allows(
+    tmp_path: Path, interval: float, pauses: list[str]
+) -> None:
+    """The interval keeps these requests below the maximum rate of the load."""
+    requests, waits = tmp_path / "requests", tmp_path / "waits"
+    (tmp_path / "curl").write_text(
+        f'#!/bin/sh\necho >>{requests}\n[ "$(wc -l <{requests})" -gt 3 ] && printf 200 || printf 503\n'
+    )
+    (tmp_path / "sleep").write_text(f'#!/bin/sh\necho "$1" >>{waits}\n')
+    (tmp_path / "sleep").chmod(0o755)
+    command = UnitStart(url=FAILING, interval=interval).build_wait_command("x")
+    up = "\nup() { true; }\n"  # the unit runs already
+    (done,) = run_commands(Here(tmp_path), [Command(command)], functions=up)
+    assert done.ok, done.error_text
+    assert waits.read_text().split() == pauses
