@@ -215,6 +215,15 @@ def test_an_ssh_configuration_is_not_taken_from_someone_elses_study(
         role.export_ansible(study, trial, list_changed_hosts(study, trial))
 
 
+def test_an_ssh_configuration_is_not_taken_from_a_directory_of_studies(modelled: Study) -> None:
+    """It is a file of the study, whose content has no seal."""
+    path = modelled.directory.parent / "other" / "config"
+    target = modelled.target.model_copy(update={"ssh": Ssh(config=str(path))})
+    study, trial = replace(modelled, target=target), modelled.state.find_trial(1)
+    with pytest.raises(AutotuneError, match="is in the directory of studies"):
+        role.export_ansible(study, trial, list_changed_hosts(study, trial))
+
+
 @pytest.mark.parametrize("everything", [False, True])
 def test_the_role_passes_ansible_lint(everything: bool, modelled: Study, tmp_path: Path) -> None:
     written(exported(modelled, "ansible", everything=everything), tmp_path)

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from autotune.environments import multi_bed
-from autotune.errors import LockedError, TargetError
+from autotune.errors import AutotuneError, LockedError, TargetError
 from autotune.loads.registry import compute_request_digests
 from autotune.study import ownership
 from autotune.study.directory import StudyLock
-from autotune.study.join_study import _adapt_target, join_study, write_study_target
+from autotune.study.join_study import (
+    _adapt_target,
+    join_study,
+    prepare_joining_beds,
+    write_study_target,
+)
 from autotune.study.study_database import SharedStudy
 from autotune.target.beds import find_bed_directory
 from autotune.target.read_target import TARGET_FILE_NAME, TargetFile, read_target
@@ -94,3 +100,14 @@ def test_a_worker_with_other_requests_is_refused(tmp_path: Path) -> None:
     asked.write_text("requests: [{path: /b}]\n")
     with pytest.raises(TargetError, match=r"(?s)study shop:\n  asked\.yaml: the requests differ"):
         _adapt_target(file, study)
+
+
+def test_a_worker_of_another_version_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "worker.yaml").write_text(STUDY_TARGET)
+    study = SharedStudy(1, "shop", STUDY_TARGET, {**FIRST_RECORD, "autotune": "0.0.1"})
+    database: Any = SimpleNamespace(read_records=lambda _: ())
+    with pytest.raises(
+        AutotuneError, match=r"study shop needs autotune 0\.0\.1; this is "
+    ) as refused:
+        prepare_joining_beds(study, database, read_target(tmp_path / "worker.yaml"), "a")
+    assert "the same version" in (refused.value.hint or "")
