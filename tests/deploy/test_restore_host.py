@@ -182,6 +182,27 @@ def test_what_others_changed_since_is_kept_aside_and_named(locked: Locked, tmp_p
     assert f"{STATE_DIRECTORY}/overwritten/".replace("/var/lib", str(tmp_path)) in note
 
 
+def is_open_to_others(path: Path, top: Path) -> bool:
+    """Whether other accounts can read a file below ``top``."""
+    directories = [parent for parent in path.parents if parent.is_relative_to(top)]
+    can_enter = all(directory.stat().st_mode & 0o011 for directory in directories)
+    return can_enter and bool(path.stat().st_mode & 0o044)
+
+
+def test_no_other_account_reads_the_originals_on_a_host(locked: Locked, tmp_path: Path) -> None:
+    host, home, names = locked("study"), tmp_path / "autotune", set[str]()
+    home.chmod(0o755)  # as the labs of the same machine have it
+    deploy(host, tuned(tmp_path))
+    (tmp_path / "conf").write_text("repaired by hand\n")
+    for work in (lambda: deploy(host, tuned(tmp_path, b"better\n")), host.commit):
+        work()
+        files = {path for path in home.rglob("*") if path.is_file()}
+        names |= {path.name for path in files}
+        open_files = {path.name for path in files if is_open_to_others(path, home)}
+        assert open_files <= {"lock", "lease"}
+    assert {"originals.json", "kept.json", "conf"} <= names
+
+
 def test_a_copy_that_a_full_disk_cuts_short_is_removed(locked: Locked, tmp_path: Path) -> None:
     host = locked("study")
     deploy(host, tuned(tmp_path))
