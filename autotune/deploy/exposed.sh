@@ -86,7 +86,7 @@ anchor() {
     if [ "$below" = "$newline$real$newline" ]; then printf '%s\t%s\t-' "$top" "$real"; return; fi
     owner=
     for step in $below; do
-        attributes_of "$step" || { refuse "$step was moved by another account"; return; }
+        attributes_of "$step" || { refuse "$step is on a FUSE file system, or was moved by another account"; return; }
         owner=${owner:-$uid}
         if [ "$uid" != "$owner" ]; then
             refuse "$step belongs to account $uid, and a directory above it to account $owner"
@@ -120,13 +120,16 @@ survey() {
     set -- $every
     unset IFS
     attributes=$newline$(stat -c "%u %a$tab%n" -- "$@" 2>/dev/null)$newline
-    # The server behind a FUSE file system can show any owner, so these directories are not trusted.
+    # The server behind a FUSE file system can show any owner, so these directories are not trusted, unless
+    # the programs of root are on such a file system as well.
+    served=
     case $(stat -f -c %T -- "$@" 2>/dev/null) in
+        fuse*) ;;
         *fuse*)
             served=$(stat -f -c "%T$tab%n" -- "$@" | sed -n "s/^fuse[^$tab]*$tab//p")
             attributes=$newline$(printf '%s' "$attributes" | grep -vF "$served")$newline ;;
     esac
-    if printf '%s' "$attributes" | grep -qvE "^(0 [0-7]*[0145][0145]$tab.*)?\$"; then
+    if [ -n "$served" ] || printf '%s' "$attributes" | grep -qvE "^(0 [0-7]*[0145][0145]$tab.*)?\$"; then
         me=$(id -u)
         IFS=$newline
         set -- $new

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import subprocess
 from collections.abc import Callable, Iterator
@@ -207,6 +208,12 @@ def test_a_directory_that_one_account_can_swap_for_another_s_is_refused(
     assert not scene.host.is_changed
 
 
+def require_mounts() -> None:
+    """Skip the test if this account cannot mount file systems that a single program sees."""
+    if subprocess.run(["unshare", "--mount", "true"], check=False).returncode:
+        pytest.skip("this account cannot mount file systems")
+
+
 # Covers a directory by a copy of it on a file system of its own, for a single program.
 ON_ITS_OWN = """
 mount -t tmpfs tmpfs "$2"
@@ -223,15 +230,61 @@ def test_a_directory_on_its_own_file_system_is_refused_before_anything_is_change
     scene: Scene, tmp_path: Path, depth: int
 ) -> None:
     """A new file could not be renamed into it."""
-    if subprocess.run(["unshare", "--mount", "true"], check=False).returncode:
-        pytest.skip("this account cannot mount file systems")
+    require_mounts()
     mounted = (scene.app, scene.conf.parent)[depth]
     (tmp_path / "copy").mkdir()
     words = ("unshare", "--mount", "sh", "-ec", ON_ITS_OWN, "sh", mounted, tmp_path / "copy")
     scene.here.inside = tuple(map(str, words))
-    with pytest.raises(AutotuneError, match="is on a file system without a directory that only root"):
+    with pytest.raises(
+        AutotuneError, match="is on a file system without a directory that only root"
+    ):
         scene.deploy()
     assert scene.conf.read_bytes() == ORIGINAL
+    assert not scene.host.is_changed
+
+
+# Stands for a `stat` on a host whose /mnt, or whose root directory, is on a FUSE file system.
+STAT = """#!/bin/sh
+[ "$1" = -f ] || exec REAL "$@"
+format=$3
+shift 4
+for path; do
+    case $path in SERVED*) type=fuseblk ;; *) type=tmpfs ;; esac
+    case $format in %T) echo "$type" ;; *) printf '%s\\t%s\\n' "$type" "$path" ;; esac
+done
+"""
+
+
+@AS_ROOT
+@pytest.mark.parametrize(
+    ("conf", "served", "reason"),
+    [
+        ("/mnt/puma.rb", "/mnt", "is on a file system without a directory that only root"),
+        ("/mnt/config/puma.rb", "/mnt", "/mnt is on a FUSE file system"),
+        ("/mnt/config/puma.rb", "/", None),
+        ("/mnt/config/puma.rb", "/nowhere", None),
+    ],
+)
+def test_directories_on_a_fuse_file_system_are_not_trusted(
+    scene: Scene, tmp_path: Path, conf: str, served: str, reason: str | None
+) -> None:
+    """Its server can show any owner. Without FUSE, only root can write to these directories."""
+    require_mounts()
+    stat_program = tmp_path / "programs" / "stat"
+    stat_program.parent.mkdir()
+    real = str(shutil.which("stat"))
+    stat_program.write_text(STAT.replace("REAL", real).replace("SERVED", served))
+    stat_program.chmod(0o755)
+    make = f"mount -t tmpfs -o mode=755 tmpfs /mnt; mkdir -p {Path(conf).parent}; echo a >{conf}"
+    path = f"PATH={stat_program.parent}:{os.environ['PATH']}"
+    scene.here.inside = ("unshare", "--mount", "env", path, "sh", "-ec", f'{make}; exec "$@"', "sh")
+    desired = HostState({conf: FileState(OURS)})
+    if reason is None:
+        scene.host.back_up(desired)
+        assert scene.host.original_state.files[conf].content == b"a\n"
+        return
+    with pytest.raises(AutotuneError, match=reason):
+        scene.host.back_up(desired)
     assert not scene.host.is_changed
 
 
