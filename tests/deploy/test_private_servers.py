@@ -74,11 +74,11 @@ def test_a_server_with_the_process_id_of_an_earlier_process_is_stopped(tmp_path:
             assert earlier.pid in {process.pid for process in psutil.process_iter()}
             earlier.kill()
         LAST_PID.write_text(str(earlier.pid - 1))
-        server = start_server("sleeper", ("sleep", "60"), tmp_path)
+        server = start_server("sleeper", ("sleep", "600"), tmp_path)
         is_reused = server.pid == earlier.pid
-        stopping = threading.Thread(target=stop_server, args=(server,), daemon=True)
+        stopping = threading.Thread(target=stop_server, args=(server, 300.0), daemon=True)
         stopping.start()
-        stopping.join(60)
+        stopping.join(240)
         server.process.kill()
         stopping.join()
         assert server.process.returncode != -signal.SIGKILL
