@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.ports import free_port
+
 SAMPLE = Path(__file__).parent / "sample"
 TARGET = """\
 name: sample
@@ -33,7 +35,7 @@ simulated: {seed: 1}
 try: [{web.pages.threads: 3}]
 """
 _READ = """
-import subprocess, sys, time
+import socket, subprocess, sys, time
 from autotune.loads.base import LoadSpec
 from autotune.loads.registry import LOAD_GENERATORS
 from autotune.loads.reading_run import take_reading
@@ -41,10 +43,7 @@ from autotune.services.base import Endpoint, Placement, Role
 from autotune.services.registry import SHIPPED
 from autotune.transports.local import LocalTransport
 from autotune.transports.request import Request
-import socket
-with socket.socket() as free:
-    free.bind(("127.0.0.1", 0))
-    place = Endpoint("127.0.0.1", free.getsockname()[1])
+place = Endpoint("127.0.0.1", int(sys.argv[1]))
 placement = Placement(tier="web", host="here", role=Role.WEB, directory=".", listen=place,
             programs={"python3": sys.executable})
 quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
@@ -99,7 +98,7 @@ def test_it_is_in_the_catalogue_and_in_a_study(installed: Path, tmp_path: Path) 
 
 @pytest.mark.long
 def test_its_generator_loads_its_server(installed: Path, tmp_path: Path) -> None:
-    read = python(installed, "-c", _READ, cwd=tmp_path)
+    read = python(installed, "-c", _READ, str(free_port()), cwd=tmp_path)
     assert read.stdout == "40 0 None\n", read.stderr
 
 

@@ -22,6 +22,7 @@ from autotune.report.metrics_server import (
     NO_METRICS,
     MetricsServer,
 )
+from tests.ports import free_port
 
 PAPER = str(Path(__file__).parents[2] / "targets" / "paper.yaml")
 COMMAND = """
@@ -90,9 +91,7 @@ def test_where_it_cannot_listen_is_said_before_anything_is_done(where: str, tmp_
 
 @pytest.mark.long
 def test_a_study_is_scraped_while_it_runs_and_no_longer(tmp_path: Path) -> None:
-    with socket.create_server((LOOPBACK_ADDRESS, 0)) as free:
-        port = free.getsockname()[1]
-    path = tmp_path / "autotune.prom"
+    port, path = free_port(), tmp_path / "autotune.prom"
     sources: dict[str, Callable[[], str]] = {"port": lambda: scrape(port), "file": path.read_text}
     texts: dict[str, list[str]] = {source: [] for source in sources}
     over = threading.Event()
