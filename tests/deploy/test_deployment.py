@@ -18,6 +18,7 @@ from autotune.deploy.managed_hosts import ManagedHosts
 from autotune.deploy.read_back import ConfirmedState
 from autotune.deploy.readiness import RightAnswer
 from autotune.deploy.runtime import ConfigurationCheck, RuntimeLayout
+from autotune.deploy.stack import ServiceInstance
 from autotune.deploy.stack_readiness import EntryProbe
 from autotune.deploy.unit_start import UnitStart
 from autotune.errors import AutotuneError

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from autotune.environments.preparation import prepare
-from autotune.errors import AutotuneError
+from autotune.errors import AutotuneError, UsageError
 from autotune.space.facts import HostFacts
 from autotune.space.target_space import build_space
 from autotune.sweep import request
