@@ -22,7 +22,18 @@ from autotune.optimize.gp import surrogate
 from autotune.optimize.gp.sampler import MIN_STOP_TRIALS
 from autotune.services import config_files
 from autotune.space import rules
-from autotune.study import journal, schedule, study_database, study_loop, study_state, trial
+from autotune.study import (
+    alternation,
+    journal,
+    reversal,
+    schedule,
+    state_replay,
+    study_database,
+    study_loop,
+    time_budget,
+    today_rate,
+    trial,
+)
 from autotune.study.shared_store import HeartbeatPolicy
 from autotune.target import model, requests_file
 from autotune.target.model import Budget, Load
@@ -65,7 +76,7 @@ def default(section: type[Budget | Load], key: str) -> float:
 FIGURES = {
     "SECURITY": [
         f"at most {foreign_files.MAX_JOURNAL_BYTES >> 20} MiB and {journal.MAX_RECORDS:,} records",
-        f"At most {study_state.MAX_NAMES:,} test beds can join a study",
+        f"At most {state_replay.MAX_NAMES:,} test beds can join a study",
         f"files over {LARGEST >> 20} MiB are refused",
         f"only regular files of up to {NAMED_SIZE_LIMIT >> 10} MB",
         f"A command may print at most {ssh._MAX_OUTPUT_MEGABYTES} MB",
@@ -115,15 +126,15 @@ FIGURES = {
         f"last {capacity._SETTLED_LIMITS:g} latency limits",
         f"allows {capacity._SETTLED_VIOLATIONS:g} violations",
         f"to allow {word(capacity._MIN_VIOLATIONS)} violations",
-        f"at least {schedule.USUAL_MEASUREMENTS} such measurements",
+        f"at least {time_budget.USUAL_MEASUREMENTS} such measurements",
         f"more than {percent(study_loop.MAX_SIMPLIFICATION_LOSS)} of the winner",
-        f"The {word(schedule.MIN_FINALISTS)} to {word(schedule.MAX_FINALISTS)} leading",
+        f"The {word(time_budget.MIN_FINALISTS)} to {word(schedule.MAX_FINALISTS)} leading",
         f"at most {percent(simplify.CHANGE_PRICE)} of the capacity for each change",
-        f"At most {word(schedule.MAX_REVERSALS)} changes are measured",
-        f"up to {word(schedule.MAX_PAIRS)} pairs",
-        f"after more than {study_state.MAX_PAIR_PAUSE_SECONDS / 60:g} minutes",
-        f"up to {percent(schedule.MAX_RESERVE_SHARE)} of `budget.time`",
-        f"up to {percent(schedule.MAX_PROOF_SHARE)} if {word(confirmation.MIN_PAIRS)} pairs",
+        f"At most {word(reversal.MAX_REVERSALS)} changes are measured",
+        f"up to {word(alternation.MAX_PAIRS)} pairs",
+        f"after more than {state_replay.MAX_PAIR_PAUSE_SECONDS / 60:g} minutes",
+        f"up to {percent(time_budget.MAX_RESERVE_SHARE)} of `budget.time`",
+        f"up to {percent(time_budget.MAX_PROOF_SHARE)} if {word(confirmation.MIN_PAIRS)} pairs",
     ],
     "docs/how-the-search-works": [
         f"at least {MIN_STOP_TRIALS} configurations were measured",
@@ -134,7 +145,7 @@ FIGURES = {
     "docs/reading-a-report": [
         f'exclude "no gain" with {percent(confirmation.CLAIM_COVERAGE)} confidence',
         f"All printed intervals are {percent(confirmation.INTERVAL_COVERAGE)} intervals",
-        f"the rate is {percent(schedule.TODAY_CAPACITY_SHARE)} of the baseline's capacity",
+        f"the rate is {percent(today_rate.TODAY_CAPACITY_SHARE)} of the baseline's capacity",
         f"keeps {percent(ablation.KEPT_GAIN_SHARE)} of the gain",
     ],
     "docs/tune-a-program": [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from autotune.deploy.host_state import (
     FileState,
@@ -303,10 +303,9 @@ def _build_host_state(
     files = _build_file_states(active_instances, rendered_files, layout)
     unit_files = layout.build_unit_files(active_instances, settings).values()
     files |= {path: FileState(content, 0o644) for path, content in unit_files}
-    if layout.removes_inactive:
-        files = {path: FileState() for path in _list_paths(inactive_instances, layout)} | files
+    removed_files = dict.fromkeys(_list_removed_paths(inactive_instances, layout), FileState())
     return HostState(
-        files,
+        removed_files | files,
         {**dict.fromkeys(running_instances, True), **dict.fromkeys(stopped_units, False)},
         sysctls,
         {unit: start_of(instance) for unit, instance in running_instances.items()},
@@ -316,11 +315,20 @@ def _build_host_state(
     )
 
 
-def _list_paths(instances: Iterable[ServiceInstance], layout: RuntimeLayout) -> list[str]:
+def _list_removed_paths(
+    inactive_instances: Iterable[ServiceInstance], layout: RuntimeLayout
+) -> list[str]:
+    """Return the paths of the files that are removed while their services do not run.
+
+    These are all files of private servers. For installed services, they are only the units that autotune
+    itself writes.
+    """
     return [
-        layout.path_for(instance, file.path)
-        for instance in instances
+        path
+        for instance in inactive_instances
         for file in resolve_config_files(instance.service, instance.placement)
+        if (path := layout.path_for(instance, file.path))
+        and (layout.removes_inactive or PurePosixPath(path).name == layout.unit_for(instance))
     ]
 
 

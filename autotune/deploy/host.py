@@ -6,7 +6,7 @@ import base64
 import contextlib
 import re
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 
@@ -36,6 +36,7 @@ from autotune.deploy.host_state import (
     HostPlan,
     HostState,
     ObservedHost,
+    ObservedUnit,
     ServiceManager,
     list_differences,
     parse_files,
@@ -225,7 +226,8 @@ class ManagedHost:
             for path, file in observed_host.files.items()
             if path in new_state.files or file.kind == "absent"
         }
-        observed_host = replace(observed_host, files=present_files)
+        observed_units = self._add_new_units(desired, observed_host.units)
+        observed_host = replace(observed_host, files=present_files, units=observed_units)
         self._require_replaceable(desired, observed_host)
         backup = self.backup.with_observed_state(observed_host, contents)
         backup = backup.with_starts(desired.starts)
@@ -250,6 +252,30 @@ class ManagedHost:
         for unit, unit_state in observed.units.items():
             if not unit_state.exists:
                 raise AutotuneError(f"{self.name}: unknown unit {unit}")
+
+    @property
+    def created_units(self) -> set[str]:
+        """Return the units that did not exist before autotune wrote their files."""
+        original_files = self.original_state.files
+        return {
+            unit
+            for unit in self.original_state.units
+            if (file := original_files.get(self._find_unit_file(unit))) and file.is_absent
+        }
+
+    def _add_new_units(
+        self, desired: HostState, units: Mapping[str, ObservedUnit]
+    ) -> dict[str, ObservedUnit]:
+        """Return ``units``, in which units that autotune will write are stopped and disabled."""
+        return {
+            unit: replace(unit_state, exists=True, enabled="disabled")
+            if not unit_state.exists and self._find_unit_file(unit) in desired.files
+            else unit_state
+            for unit, unit_state in units.items()
+        }
+
+    def _find_unit_file(self, unit: str) -> str:
+        return f"{self._manager.unit_directory if self._manager else ''}{unit}"
 
     def _store_backup(self, backup: HostBackup) -> Command:
         """Write the backup on the controller, and return the command that writes it on the host."""

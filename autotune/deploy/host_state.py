@@ -211,11 +211,14 @@ def _list_changed_pieces(old_definition: str, new_definition: str) -> list[str]:
 
 
 def find_boot_changes(desired: HostState, observed: ObservedHost) -> dict[str, bool]:
-    """Return the units whose start at boot must be enabled (true) or disabled (false)."""
+    """Return the units whose start at boot must be enabled (true) or disabled (false). A unit that does
+    not exist does not start.
+    """
     return {
         unit: starts_at_boot
         for unit, starts_at_boot in desired.enabled.items()
         if BOOT_STATES.get(observed.units[unit].enabled) is not starts_at_boot
+        and (starts_at_boot or observed.units[unit].exists)
     }
 
 

@@ -27,6 +27,8 @@ def list_plan_steps(
     A file is replaced or removed only if its digest is in ``backup``.
     """
     commands: list[tuple[str, ...]] = [("stop", unit) for unit in plan.units_to_stop]
+    # A unit whose file is removed can only be disabled before.
+    commands += [("disable", unit) for unit, starts in plan.boot_changes.items() if not starts]
     own_digests = backup.replaceable_digests
     commands += [
         (
@@ -55,9 +57,7 @@ def list_plan_steps(
         )
         unit_start = desired_state.starts.get(unit, UnitStart())
         commands += [unit_start.build_wait_command(unit), ("clock", unit)]
-    commands += [
-        ("enable" if starts else "disable", unit) for unit, starts in plan.boot_changes.items()
-    ]
+    commands += [("enable", unit) for unit, starts in plan.boot_changes.items() if starts]
     return commands
 
 

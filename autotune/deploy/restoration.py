@@ -137,9 +137,8 @@ def _find_restorable_state(host: ManagedHost, observed: ObservedHost) -> HostSta
     existing_sysctls = {
         name: v for name, v in original_state.sysctls.items() if observed.sysctls[name] is not None
     }
-    for missing_name in sorted(
-        {*original_state.units, *original_state.sysctls} - {*existing_units, *existing_sysctls}
-    ):
+    found_names = {*existing_units, *existing_sysctls, *host.created_units}
+    for missing_name in sorted({*original_state.units, *original_state.sysctls} - found_names):
         host.note(f"{host.name}: skipped {missing_name}, which no longer exists")
     for name, value in existing_sysctls.items():
         current_value = observed.sysctls[name]

@@ -227,8 +227,9 @@ class LoadMeter:
         )
 
     def count_cache_lookups(self) -> tuple[int, int] | None:
-        """Return the hits and misses of all caches since their start, or ``None`` if the stack
-        lacks a cache whose counters can be read in time.
+        """Return the hits and misses of all caches since their start.
+
+        The result is ``None`` without a cache whose counters can be read in time.
         """
         active_instances = self.stack.active_instances(self.read_deployed_settings())
         caches = [

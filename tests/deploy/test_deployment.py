@@ -109,7 +109,8 @@ def test_hosts_request_pages_no_more_often_than_the_load_limit_allows(
     stack: Any = SimpleNamespace(called_tiers={})
     deployment.runtime, deployment.stack = runtime, stack
     page = Request(Endpoint("10.0.0.1", 80), "/page")
-    deployment.probe = replace(deployment.probe, page=page, min_interval=limit)
+    readiness = deployment.readiness
+    readiness.probe = replace(readiness.probe, page=page, min_interval=limit)
     start = deployment._describe_start(ServiceInstance(Nginx(), site))
     assert (start.url, start.interval) == ("http://10.0.0.2:80/page", interval)
 

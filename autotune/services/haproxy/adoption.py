@@ -243,7 +243,7 @@ def _map_values(
             parent = latest_defaults if line.name != "defaults" else ()
             if "from" in words[:-1]:
                 named = ("defaults", words[words.index("from") + 1])
-                parent = next((known for known in values if known[0][:2] == named), ())
+                parent = next((name for name in values if name[0][:2] == named), ())
             values[((line.name, *words),)] = values.get(parent, default)
             if line.name == "defaults":
                 latest_defaults = ((line.name, *words),)
@@ -339,8 +339,9 @@ def _explain_other_servers(config: Config, directive: str) -> str:
 
 
 def _explain_other_sections(config: Config, directive: str) -> str:
-    """Return why a directive has several values, or an empty string: some sections that forward
-    requests set or inherit the directive, and others have its default.
+    """Return why a directive has several values, or an empty string.
+
+    Some sections that forward requests may set or inherit the directive, and others have its default.
     """
     kinds = _FRONT_SECTIONS if directive in _CLIENT_DIRECTIVES else ("backend", "listen")
     sections, values = _find_forwarding_sections(config, kinds), _map_values(config, directive)

@@ -67,7 +67,7 @@ class Varnish(Service):
 
     def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> Argv | None:
         for path, content in files.items():
-            # Programs such as `nice` may precede varnishd, with options of their own.
+            # Programs such as `nice` and their options may precede varnishd.
             if start_words := tuple(
                 dropwhile(
                     lambda word: word.rpartition("/")[2] != "varnishd",
