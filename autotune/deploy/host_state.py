@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -229,26 +229,29 @@ def format_sysctl_file(sysctls: Mapping[str, str]) -> bytes:
 
 
 def merge_sysctl_file(
-    content: bytes, sysctls: Mapping[str, str], replaced_names: Collection[str]
+    content: bytes, sysctls: Mapping[str, str], desired: Mapping[str, str]
 ) -> bytes:
     """Return a file in the syntax of sysctl.d(5) with the values in ``sysctls``.
 
-    Lines of ``content`` are kept unless they set a name in ``replaced_names``. The result may be empty.
+    Lines of ``content`` are kept unless they set a name in ``sysctls``, or a value that differs from
+    ``desired``. The result may be empty.
     """
-    kept_lines = [
-        line
-        for line in content.decode("utf-8", "surrogateescape").splitlines()
-        if line != _SYSCTL_FILE_HEADER and _parse_sysctl_name(line) not in replaced_names
-    ]
+    kept_lines = []
+    for line in content.decode("utf-8", "surrogateescape").splitlines():
+        name, value = _parse_sysctl_line(line)
+        is_valid = name not in sysctls and desired.get(name, value) == value
+        if is_valid and line != _SYSCTL_FILE_HEADER:
+            kept_lines.append(line)
     if not kept_lines and not sysctls:
         return b""
     kept_text = "".join(f"{line}\n" for line in kept_lines)
     return format_sysctl_file(sysctls) + kept_text.encode("utf-8", "surrogateescape")
 
 
-def _parse_sysctl_name(line: str) -> str:
-    """Return the name in a line of sysctl.d(5), such as ``-net/ipv4/tcp_fin_timeout = 30``."""
-    return line.partition("=")[0].strip().removeprefix("-").replace("/", ".")
+def _parse_sysctl_line(line: str) -> tuple[str, str]:
+    """Return the name and value in a line of sysctl.d(5), such as ``-net/ipv4/tcp_fin_timeout = 30``."""
+    name, _, value = line.partition("=")
+    return name.strip().removeprefix("-").replace("/", "."), " ".join(value.split())
 
 
 def parse_files(paths: tuple[str, ...], output: str) -> dict[str, ObservedFile]:

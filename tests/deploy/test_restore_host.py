@@ -574,14 +574,21 @@ def test_kernel_values_that_survive_a_reboot_are_in_a_file_until_the_restore(
     host.lock.unlock()
 
 
-def test_a_deployment_without_kernel_values_keeps_those_of_others(
-    here: Host, tmp_path: Path
+@pytest.mark.parametrize(
+    ("earlier", "is_kept"),
+    [("vm.swappiness = 10", True), ("kernel.ostype=Linux", True), ("kernel.ostype = other", False)],
+    ids=["another name", "as deployed", "another value"],
+)
+def test_a_deployment_without_kernel_values_keeps_those_that_agree_with_it(
+    here: Host, tmp_path: Path, earlier: str, is_kept: bool
 ) -> None:
+    """An export may have set the value that the study found and kept."""
     transport = KernelHost(tmp_path)
-    transport.sysctl_file.write_text("vm.swappiness = 10\n")
+    transport.sysctl_file.write_text(f"{earlier}\n# the end\n")
     host = deployed(transport, tmp_path)
     host.persist_state(tuned(tmp_path))  # the kernel value is the original one
-    assert transport.sysctl_file.read_text().splitlines()[-1] == "vm.swappiness = 10"
+    kept_lines = transport.sysctl_file.read_text().splitlines()[1:]
+    assert kept_lines == [*([earlier] if is_kept else []), "# the end"]
     restore_host(host)
     host.lock.unlock()
 
