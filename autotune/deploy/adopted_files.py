@@ -123,7 +123,8 @@ def _parse_adopted(record: Mapping[str, Any]) -> AdoptedConfig:
 def map_template_digests(
     desired: DesiredState, is_selected: Callable[[str, str], bool]
 ) -> dict[str, dict[str, str]]:
-    """Return the digests of the files from which templates were made, by host and path.
+    """Return the digests of the files from which templates were made, by host and path. The digest of
+    a file that did not exist is empty.
 
     ``is_selected(host, path)`` is true for the files that are returned.
     """
@@ -132,7 +133,9 @@ def map_template_digests(
         host, adopted = instance.placement.host, instance.placement.adopted
         for file in adopted.files if adopted else ():
             path = desired.layout.path_for(instance, file.path)
-            if file.digest and is_selected(host, path):
+            # The files of a template directory have no digests, and their templates are not embedded.
+            is_new = file.optional and file.text is not None
+            if (file.digest or is_new) and is_selected(host, path):
                 digests_by_host.setdefault(host, {})[path] = file.digest
     return digests_by_host
 

@@ -278,15 +278,25 @@ class Deployment(Fleet):
             states_by_host, lambda host: read_current_host(host, states_by_host[host.name])
         ).unwrap()
 
-    def _refuse_changed_files(self, desired_state: DesiredState) -> None:
-        """Raise AutotuneError if a file without a backup was changed after autotune made its template. A
-        deployment would undo that change.
+    def _refuse_changed_hosts(self, desired_state: DesiredState) -> None:
+        """Raise AutotuneError if a file without a backup was changed or created after autotune made its
+        template. A deployment would undo that change.
         """
+        if changed_names := self._list_changed_names(desired_state):
+            raise AutotuneError(
+                f"{', '.join(changed_names)}: changed after autotune had read the host, so a deployment "
+                "would undo the change",
+                hint="`autotune run` and `autotune apply` read the hosts again; to resume a study, undo "
+                "the change",
+            )
+
+    def _list_changed_names(self, desired_state: DesiredState) -> list[str]:
+        """Return ``host: path`` for each file that has changed since its template was made."""
         digests_by_host = map_template_digests(
             desired_state, lambda host, path: path not in self.hosts[host].original_state.files
         )
         if not digests_by_host:
-            return
+            return []
         current_hosts = self._read_current_hosts(
             {
                 host: (HostState({path: FileState() for path in digests}),)
@@ -305,16 +315,10 @@ class Deployment(Fleet):
             }
             for host, digests in digests_by_host.items()
         }
-        if changed_files := list_changed_files(readable_digests, current_states):
-            raise AutotuneError(
-                f"{', '.join(changed_files)}: changed after autotune had read the file, so a deployment "
-                "would undo the change",
-                hint="`autotune run` and `autotune apply` read the files again; to resume a study, undo "
-                "the change",
-            )
+        return list_changed_files(readable_digests, current_states)
 
     def _back_up_hosts(self, desired_state: DesiredState) -> None:
-        self._refuse_changed_files(desired_state)
+        self._refuse_changed_hosts(desired_state)
 
         def back_up_host(host: RuntimeHost) -> None:
             host_state = desired_state.hosts[host.name]

@@ -26,7 +26,8 @@ OWN = AdoptedConfig(
     (
         ConfigFile(CONF, "web1/nginx.conf.j2", 0o640, "text", digest=DIGEST),
         ConfigFile(SITE, "web1/default.j2", digest=DIGEST),
-        ConfigFile(NEW, "web1/new.j2", optional=True),
+        ConfigFile(NEW, "web1/new.j2", text="text", optional=True),
+        ConfigFile("/etc/user.conf", "web1/user.j2", optional=True),  # of a template directory
     )
 )
 
@@ -36,14 +37,17 @@ def test_digests_are_in_the_record() -> None:
     assert parse_record(json.loads(json.dumps(build_record(configs)))) == configs
 
 
-def test_files_that_the_host_had_have_digests() -> None:
+def test_files_of_the_host_have_digests_and_new_files_empty_ones() -> None:
     instances = [
         SimpleNamespace(placement=SimpleNamespace(host=host, adopted=adopted))
         for host, adopted in (("web1", OWN), ("web2", OWN), ("lb1", None))
     ]
     desired: Any = SimpleNamespace(instances=instances, layout=RuntimeLayout())
     digests = map_template_digests(desired, lambda host, path: (host, path) != ("web2", SITE))
-    assert digests == {"web1": {CONF: DIGEST, SITE: DIGEST}, "web2": {CONF: DIGEST}}
+    assert digests == {
+        "web1": {CONF: DIGEST, SITE: DIGEST, NEW: ""},
+        "web2": {CONF: DIGEST, NEW: ""},
+    }
 
 
 @pytest.mark.parametrize(
@@ -52,9 +56,10 @@ def test_files_that_the_host_had_have_digests() -> None:
         ({CONF: READ}, []),
         ({CONF: READ + b"# by hand\n"}, [f"web1: {CONF}"]),
         ({}, [f"web1: {CONF}"]),
+        ({CONF: READ, NEW: b"by hand\n"}, [f"web1: {NEW}"]),
     ],
-    ids=["as read", "edited", "removed"],
+    ids=["as read", "edited", "removed", "created"],
 )
 def test_changed_files_are_listed(files: dict[str, bytes], changed: list[str]) -> None:
     current = HostState({path: FileState(content) for path, content in files.items()})
-    assert list_changed_files({"web1": {CONF: DIGEST}}, {"web1": current}) == changed
+    assert list_changed_files({"web1": {CONF: DIGEST, NEW: ""}}, {"web1": current}) == changed

@@ -178,7 +178,8 @@ def build_editing_deployment(tmp_path: Path, conf: Path) -> tuple[Deployment, An
     """Return a deployment that edits a file of this machine, its desired state, and its hosts."""
     conf.write_bytes(b"read\n")
     digest = hashlib.sha256(conf.read_bytes()).hexdigest()
-    own = AdoptedConfig((ConfigFile(str(conf), "conf.j2", digest=digest),))
+    new = ConfigFile(f"{conf}.d/new", "new.j2", text="", optional=True)
+    own = AdoptedConfig((ConfigFile(str(conf), "conf.j2", digest=digest), new))
     instance = SimpleNamespace(placement=SimpleNamespace(host="here", adopted=own))
     desired: Any = SimpleNamespace(
         instances=[instance],
@@ -216,6 +217,20 @@ def test_a_file_that_was_changed_after_its_template_was_made_is_not_overwritten(
         with pytest.raises(AutotuneError, match=f"here: {conf}: changed after autotune had read"):
             fleet._back_up_hosts(desired)
         assert not hosts["here"].is_changed
+    hosts.unlock(restored=True)
+
+
+def test_a_file_that_was_created_after_the_host_was_read_is_not_overwritten(tmp_path: Path) -> None:
+    """As by an export, which may add the drop-in of a unit."""
+    conf = tmp_path / "conf"
+    fleet, desired, hosts = build_editing_deployment(tmp_path, conf)
+    hosts.lock()
+    new = tmp_path / "conf.d" / "new"
+    new.parent.mkdir()
+    new.write_bytes(b"of an export\n")
+    with pytest.raises(AutotuneError, match=f"here: {new}: changed after autotune had read"):
+        fleet._back_up_hosts(desired)
+    assert not hosts["here"].is_changed
     hosts.unlock(restored=True)
 
 
