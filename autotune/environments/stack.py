@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,10 +14,11 @@ from autotune.deploy import adopted_files
 from autotune.deploy.boot_times import BootTimes
 from autotune.deploy.changes import HostChanges
 from autotune.deploy.deployment import Deployment
+from autotune.deploy.host_state import HostState, list_differences
 from autotune.deploy.managed_hosts import LoadHosts
 from autotune.deploy.readiness import RightAnswer
 from autotune.deploy.runtime import NoteCallback, ProgramUser, Runtime
-from autotune.deploy.stack import Stack, find_entry_tiers
+from autotune.deploy.stack import ServiceInstance, Stack, find_entry_tiers
 from autotune.deploy.stack_readiness import EntryProbe
 from autotune.diagnose.faulty_hosts import find_answer_error
 from autotune.discovery.host_templates import (
@@ -82,7 +83,8 @@ class StackEnvironment:
     """Environment of a target with real servers: see `environments.base.Environment`.
 
     ``programs`` contains, by host, the path of each program that the services need. ``adopted``
-    contains templates that were made from the hosts' own files.
+    contains templates that were made from the hosts' own files. ``is_resumed`` is true if the
+    baseline is the record of a study, instead of the hosts' present values.
     """
 
     file: TargetFile
@@ -96,6 +98,7 @@ class StackEnvironment:
     adopted: Mapping[str, AdoptedConfig]
     excluded: tuple[str, ...] = ()
     edit_proof: EditProof = NO_PROOF
+    is_resumed: bool = False
 
     def describe_load(self, *, study: bool = True) -> str:
         target = self.file.target
@@ -316,6 +319,7 @@ class StackEnvironment:
             with self._adjust_load_hosts(directory, note) as load_hosts:
                 fleet.check_load_hosts = load_hosts.assert_locked
                 fleet.lock_hosts()
+                self._refuse_changed_kernel_values(fleet)
                 yield self._create_session(fleet, history, note)
         except BaseException as error:
             _restore_deployment(fleet, error)
@@ -325,6 +329,33 @@ class StackEnvironment:
         finally:
             for transport in self.transports.values():
                 transport.close()
+
+    def _refuse_changed_kernel_values(self, fleet: Deployment) -> None:
+        """Raise AutotuneError if a locked host no longer has the kernel values that a new study would
+        use as its baseline. A killed study may have left them, until the lock restored the host.
+        """
+        if self.is_resumed:
+            return
+        tuned_values = kernel.list_kernel_values(self.file.target, self.space.baseline)
+        read_states = {
+            host: HostState(sysctls={name: self.facts[host].kernel_values[name] for name in values})
+            for host, values in tuned_values.items()
+            if values
+        }
+        observed_hosts = fleet.hosts.run_on_hosts(
+            read_states, lambda host: host.observe(read_states[host.name])
+        ).unwrap()
+        changed_names = [
+            f"{host}: {name}"
+            for host, observed_host in observed_hosts.items()
+            for name in list_differences(read_states[host], observed_host)
+        ]
+        if changed_names:
+            raise AutotuneError(
+                f"{', '.join(changed_names)}: changed after autotune had read the kernel values of the "
+                "baseline",
+                hint="run the command again: it reads the present values",
+            )
 
     def create_deployment(self, directory: Path, note: NoteCallback) -> Deployment:
         """Return the deployment for the study in ``directory``, without locking a host."""
@@ -473,9 +504,7 @@ def prepare(file: TargetFile) -> StackEnvironment:
         space, removal_lines = exclude_rejected_choices(space, instances, find_errors)
     if runtime.installed:
         require_persisted_state(stack_files, space.baseline, instances)
-    # Edits are tested once per study; a resumed study uses the recorded result.
-    needs_proof = runtime.installed and file.adopted is None
-    edit_proof = prove_edits(space, instances, stack_files.read_values) if needs_proof else NO_PROOF
+    edit_proof = _prove_new_edits(stack_files, space, instances)
     templates = _complete_templates(templates, edit_proof, target, space, facts)
     return StackEnvironment(
         replace(file, adopted=templates.to_record if runtime.installed else None),
@@ -489,7 +518,16 @@ def prepare(file: TargetFile) -> StackEnvironment:
         own_configs,
         (*templates.skipped_lines, *removal_lines),
         edit_proof,
+        file.adopted is not None,
     )
+
+
+def _prove_new_edits(
+    stack_files: StackFiles, space: SearchSpace, instances: Sequence[ServiceInstance]
+) -> EditProof:
+    """Test the edits of the hosts' files once per study. A resumed study uses the recorded result."""
+    needs_proof = stack_files.runtime.installed and stack_files.file.adopted is None
+    return prove_edits(space, instances, stack_files.read_values) if needs_proof else NO_PROOF
 
 
 def _complete_templates(
