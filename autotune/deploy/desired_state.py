@@ -350,7 +350,8 @@ def _build_file_states(
                     hint="give each tier separate hosts, or use "
                     f"{runtimes.format_runtime_names(installed=False)}",
                 )
-            is_absent = files[service_path].optional and not content
+            # A container needs a file to mount, or the engine would create a directory.
+            is_absent = files[service_path].optional and not content and not layout.isolated
             states_by_path[path] = (
                 FileState()
                 if is_absent

@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 
 from autotune.deploy.deploy_result import DeployFailed
+from autotune.deploy.desired_state import build_desired_state
 from autotune.deploy.host_commands import STATE_DIRECTORY, CommandFailed
 from autotune.deploy.host_state import HostState, ObservedHost, list_differences
 from autotune.discovery.host_reading import list_config_paths
@@ -370,6 +371,29 @@ def test_files_are_mounted_over_those_of_the_image_and_limits_only_where_asked(
     )
     other = RUNTIME.layout.build_unit_files(stack.instances, {"web.container.memory": 64})[unit][1]
     assert json.loads(other)["services"]["web"]["labels"]["autotune"] != web["labels"]["autotune"]
+
+
+def test_every_mounted_file_exists(tmp_path: Path) -> None:
+    """For a missing file, the engine would create and mount a directory."""
+    path, new = "/etc/nginx/nginx.conf", "/etc/nginx/conf.d/new.conf"
+    adopted = AdoptedConfig(
+        (ConfigFile(path, "nginx.conf"), ConfigFile(new, "new.conf", optional=True)), "127.0.0.1:80"
+    )
+    facts = {"box": HostFacts(cpus=2, memory=2**32)}
+    stack = RUNTIME.build_stack(
+        target(tmp_path), "", facts, {"box": {"nginx": "nginx"}}, {"web.box.nginx": adopted}
+    )
+    desired = build_desired_state(
+        {},
+        stack,
+        lambda part: {path: b"as it was", new: b""} if part.placement.adopted else {},
+        RUNTIME.layout,
+    )
+    files = desired.hosts["box"].files
+    override = files[f"{FILES_DIRECTORY}/{PROJECT}/web/override.json"].content
+    volumes = json.loads(override or b"")["services"]["web"]["volumes"]
+    mounted = [volume.partition(":")[0] for volume in volumes]
+    assert [files[place].content for place in mounted] == [b"as it was", b""]
 
 
 def test_words_of_a_check_are_never_a_shell_s(tmp_path: Path) -> None:
