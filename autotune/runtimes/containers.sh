@@ -134,6 +134,16 @@ same_files() {
         return 1
     done
 }
+# process: prints it or, if it is an init process that only starts the server (`init: true`), its child
+server_of() {
+    case $(cat "/proc/$1/comm" 2>/dev/null) in
+        docker-init | podman-init | catatonit | tini | tini-static | dumb-init)
+            started=$(children "$1")
+            case ${started% } in "" | *" "*) ;; *) set -- "${started% }" ;; esac
+            ;;
+    esac
+    echo "$1"
+}
 # container: sets $env_files to the files with variables that Docker Compose used for the container
 read_env_files() {
     env_files=$(label "$1" com.docker.compose.project.environment_file) || return
@@ -172,7 +182,7 @@ reload() { # unit [rereading]
     of_unit "$1"
     id=$(container) || { echo "$id"; return 1; }
     as_due "$id" || { recreate "$id"; return; }
-    pid=$(look_into '{{.State.Pid}}' "$id") && old=$(children "$pid") || return
+    pid=$(look_into '{{.State.Pid}}' "$id") && pid=$(server_of "$pid") && old=$(children "$pid") || return
     engine kill -s "$(label "$id" autotune.signal)" "$id" || return
     [ "${2-}" = rereading ] || children_replaced "$1" "$pid" $old || { words; return 1; }
 }

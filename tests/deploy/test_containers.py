@@ -155,6 +155,29 @@ aside {UNIT} 30 --entrypoint true --"""
     assert (tmp_path / "removed").read_text() == f"rm -f autotune-check-{killed.pid}\n"
 
 
+@pytest.mark.parametrize(
+    ("name", "children", "is_child"),
+    [("tini", 1, True), ("docker-init", 1, True), ("nginx", 1, False), ("tini", 2, False)],
+)
+def test_a_reload_concerns_the_processes_of_the_server_not_those_of_an_init_process(
+    tmp_path: Path, name: str, children: int, is_child: bool
+) -> None:
+    """With `init: true`, the server is the only child of the container's first process."""
+    program = tmp_path / name
+    program.write_text("#!/bin/sh\n" + "sleep 100 &\n" * children + "wait\n")
+    program.chmod(0o755)
+    with subprocess.Popen([program], start_new_session=True) as first:
+        listed = Path(f"/proc/{first.pid}/task/{first.pid}/children")
+        while len(pids := listed.read_text().split()) < children:
+            time.sleep(0.01)
+        script = f"""{SERVICE_MANAGER.shell_functions}
+children() {{ cat {listed}; }}
+server_of {first.pid}"""
+        printed = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)
+        os.killpg(first.pid, signal.SIGKILL)
+    assert printed.stdout.split() == [pids[0] if is_child else str(first.pid)]
+
+
 def test_the_id_of_a_container_is_part_of_its_control_group() -> None:
     script = f"""{SERVICE_MANAGER.shell_functions}
 as_owner() {{ echo '{"9f" * 32} shop_web_1 False'; }}
