@@ -58,7 +58,7 @@ def _select_next_steps(view: StudyFigures) -> NextSteps:
         return NextSteps(apply=(export,), note=note)
     target = f"{shlex.quote(str(_shorten_path(view.study.target_path)))}{view.study.studies_option}"
     restore = f"autotune restore {target}"
-    if view.state.keeps_winner:
+    if view.state.kept_trial is not None:
         note = (
             "`--keep` left this configuration on the hosts. After a restore, `autotune apply` applies "
             "the export."
@@ -95,8 +95,8 @@ def _list_commands(view: StudyFigures, steps: NextSteps) -> Iterator[str]:
     yield from steps.apply[:1]
     if view.gain and view.verdict == "improved" and len(view.changes) > 1:
         # A measurement would remove a kept winner from the hosts, so it is refused.
-        state = view.state
-        is_measurable = not (state.minimal_changes or state.is_shared or state.keeps_winner)
+        state, is_kept = view.state, view.state.kept_trial is not None
+        is_measurable = not (state.minimal_changes or state.is_shared or is_kept)
         measure_option = " --measure" if is_measurable else ""
         yield f"autotune explain {study_argument}{measure_option}"
     if view.conclusion.best:

@@ -315,6 +315,13 @@ class SearchStopped:
 
 
 @dataclass(frozen=True)
+class WinnerKept:
+    """The winner ``trial`` was deployed once more after the verdict, and stays on the hosts."""
+
+    trial: int
+
+
+@dataclass(frozen=True)
 class ReferenceAnswers:
     """The reference responses of a session, one for each page.
 
@@ -386,6 +393,7 @@ RECORD_KINDS: Mapping[str, type] = {
     "capacities": Capacities, "memory": ProcessSizes, "spent": TimeSpent, "standings": Standings,
     "transferred": TransferredConfigurations,
     "model": RecordedModel, "reversal-costs": ReversalCosts, "settled": SearchStopped,
+    "kept": WinnerKept,
     "answers": ReferenceAnswers, "simplified": Simplification, "explained": MinimalChanges,
     "verdict": Verdict,
 }  # fmt: skip

@@ -302,6 +302,7 @@ def _deploy_winner(context: TrialContext, verdict: Verdict) -> None:
     context.space.validate_settings(settings)
     fleet.deploy(settings)
     fleet.keep_deployed()
+    context.store.record_kept_winner(verdict.best)
     context.progress.note(f"the configuration of trial {verdict.best} stays on the hosts")
 
 

@@ -177,7 +177,7 @@ def _apply_session(record: records.SessionStart, draft: _StateDraft) -> None:
     _check_name_count(beds, "test beds")
     _add_long_pause(draft, record.at, None)
     _set_missed_seconds(draft, active_beds)
-    draft.set(keeps_winner=record.keep)
+    draft.set(keeps_winner=record.keep, kept_trial=None)
     if active_beds:
         inactive_beds = [bed for bed in beds if bed not in active_beds]
         draft.set(exclusion_reasons=dict.fromkeys(inactive_beds, LEFT_OUT_REASON))
@@ -345,6 +345,11 @@ def _apply_reversal_costs(record: records.ReversalCosts, draft: _StateDraft) -> 
 @_apply.register
 def _apply_stop_reason(record: records.SearchStopped, draft: _StateDraft) -> None:
     draft.set(stop_reason=record.why)
+
+
+@_apply.register
+def _apply_kept_winner(record: records.WinnerKept, draft: _StateDraft) -> None:
+    draft.set(kept_trial=record.trial)
 
 
 @_apply.register

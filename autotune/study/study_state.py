@@ -200,7 +200,8 @@ class State:
     - ``is_shared``: the study is in a shared database.
     - ``missed_seconds``: the seconds of study time that each bed missed before it joined or resumed.
     - ``pauses``: the long pauses between sessions.
-    - ``keeps_winner``: a proven winner stays on the hosts, according to the last session.
+    - ``keeps_winner``: a proven winner stays on the hosts, according to the last session;
+      ``kept_trial``: the number of the winner that this session has left there.
     - ``sweep_size``: the number of measurements in a sweep; ``None`` for a study.
     - ``swept_trials``: the numbers of the trials that are finished measurements of a sweep.
     """
@@ -235,6 +236,7 @@ class State:
     missed_seconds: Mapping[str, float] = field(default_factory=dict)
     pauses: tuple[StudyPause, ...] = ()
     keeps_winner: bool = False
+    kept_trial: int | None = None
     sweep_size: int | None = None
     swept_trials: tuple[int, ...] = ()
 

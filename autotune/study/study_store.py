@@ -346,6 +346,10 @@ class StudyStore:
         """Record the reason why the search stopped: the model expects no further improvement."""
         self._record_event("settled", at=format_current_timestamp(), why=reason)
 
+    def record_kept_winner(self, trial_number: int) -> None:
+        """Record that the winner stays on the hosts when they are released."""
+        self._record_event("kept", at=format_current_timestamp(), trial=trial_number)
+
     def record_simplification(self, record: Simplification) -> None:
         """Record which of the winner's changes to revert next, and which were reverted."""
         self._record_event("simplified", at=format_current_timestamp(), **encode(record))

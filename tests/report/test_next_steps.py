@@ -66,12 +66,22 @@ def test_a_kept_winner_is_neither_applied_nor_removed(study: Opened) -> None:
     """`apply` and `explain --measure` refuse hosts with a kept winner."""
     installed = read_target(TARGETS / "lab.yaml").target.tiers
     opened = with_target(study("improved"), tiers=installed)
-    opened = replace(opened, state=replace(opened.state, keeps_winner=True))
+    opened = replace(opened, state=replace(opened.state, keeps_winner=True, kept_trial=9))
     steps = build_next_steps(build_study_view(opened))
     assert steps.apply == ("autotune export improved --out improved-best",)
     assert steps.undo == (f"autotune restore {shlex.quote(str(opened.target_path))}",)
     assert steps.note.startswith("`--keep` left this configuration on the hosts.")
     assert "autotune explain improved" in steps.commands
+
+
+def test_a_winner_that_a_killed_study_could_not_keep_is_applied(study: Opened) -> None:
+    """As if the tuner was killed after the verdict, or if the winner could not be deployed again."""
+    installed = read_target(TARGETS / "lab.yaml").target.tiers
+    opened = with_target(study("improved"), tiers=installed)
+    opened = replace(opened, state=replace(opened.state, keeps_winner=True))
+    steps = build_next_steps(build_study_view(opened))
+    assert steps.apply[1].startswith("autotune apply improved-best ")
+    assert steps.note == ""
 
 
 def test_no_command_applies_files_to_hosts_whose_addresses_depend_on_the_bed(

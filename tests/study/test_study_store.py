@@ -95,6 +95,9 @@ def test_a_proven_winner_stays_on_the_hosts_only_on_request(
     environment, progress = prepare(read_target(tmp_path / "modelled.yaml")), Noting()
     start.start_study(environment, tmp_path / "study", progress, keeps_winner=keeps_winner)
     assert any("stays on the hosts" in note for note in progress.notes) is keeps_winner
+    state = load_state(tmp_path / "study")
+    assert state.verdict is not None
+    assert state.kept_trial == (state.verdict.best if keeps_winner else None)
 
 
 @pytest.mark.parametrize("keeps_winner", [False, True])
@@ -105,6 +108,7 @@ def test_a_resumed_study_keeps_its_winner_only_on_request(
     path.write_text(noisy("budget: {trials: 3, time: 10m}\n"))
     with pytest.raises(KeyboardInterrupt):
         start.start_study(prepare(read_target(path)), directory, Silent(1), keeps_winner=True)
+    assert load_state(directory).kept_trial is None
     assert open_study(directory).resume_argument.endswith(" --keep")
     environment, progress = start.prepare_unfinished(directory), Noting()
     start.resume_study(environment, directory, progress, keeps_winner=keeps_winner)
