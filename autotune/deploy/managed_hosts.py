@@ -204,10 +204,11 @@ class _OrphanedBackup:
 
 def _select_orphaned_backup(host: ManagedHost) -> _OrphanedBackup:
     backup = read_host_backup(host)
+    if backup is None or backup.study != host.backup.study:
+        _refuse_kept_deployment(host)
     if backup is not None:
         host.backup = backup
     else:
-        _refuse_kept_deployment(host)
         _exclude_later_changes(host)
     host.is_backup_current = True
     return _OrphanedBackup(host.backup, backup is not None)

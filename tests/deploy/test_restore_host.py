@@ -634,6 +634,26 @@ def test_a_session_of_a_study_does_not_revert_what_the_study_kept(
     assert (tmp_path / "conf").read_text() == "original\n"
 
 
+def test_a_session_of_a_study_that_was_kept_leaves_the_restore_of_a_killed_study_to_others(
+    locked: Locked, here: Host, tmp_path: Path
+) -> None:
+    """Otherwise, the restore would delete the copy of what was kept."""
+    kept = deployed_and_unlocked(locked, tmp_path, keeps=True)
+    killed = locked("later")
+    deploy(killed, tuned(tmp_path, b"tuned again\n"))
+    killed.lock.unlock()
+    here.name = "here"
+    hosts = ManagedHosts([here], tmp_path / "studies" / "study", print, SERVICE_MANAGER)
+    with pytest.raises(AutotuneError, match="still has the configuration that study study kept"):
+        hosts.lock()
+    hosts.unlock(restored=True)
+    assert (tmp_path / "conf").read_text() == "tuned again\n"
+    assert BackupStore(tmp_path / "studies" / "study").read("here") == kept.backup
+    for study in ("later", "study"):
+        assert any("restored 2 files" in line for line in restored(here, tmp_path, study))
+    assert (tmp_path / "conf").read_text() == "original\n"
+
+
 def test_a_configuration_that_cannot_be_recorded_is_not_kept(here: Host, tmp_path: Path) -> None:
     here.name = "here"
     hosts = ManagedHosts([here], tmp_path / "studies" / "study", print, SERVICE_MANAGER)
