@@ -43,7 +43,8 @@ container() {
 '*) echo "$project has several containers of $service: scale it to one"; return 1 ;; esac
     printf '%s\n' "$ids"
 }
-compose() { # command…: with the user's files, the override if it exists, and the files in $env_files
+# command…: with the user's files, the override if it exists, the files in $env_files, and paths relative to $directory
+compose() {
     left=$files
     [ ! -e "$override" ] || set -- -f "$override" "$@"
     while set -- -f "${left##*,}" "$@" && [ "$left" != "${left%,*}" ]; do left=${left%,*}; done
@@ -54,7 +55,9 @@ compose() { # command…: with the user's files, the override if it exists, and 
     done
     case $engine in
         podman) as_owner podman-compose -p "$project" "$@" ;;
-        *) as_owner "$engine" compose -p "$project" "$@" ;;
+        *)
+            case $directory in /*) [ ! -d "$directory" ] || set -- --project-directory "$directory" "$@" ;; esac
+            as_owner "$engine" compose -p "$project" "$@" ;;
     esac
 }
 # container: prints digests of the container's properties. They differ if its files or image changed.
@@ -121,7 +124,8 @@ given() { # file: succeeds for a file of the project, and for the override
         case $left in *,*) left=${left#*,} ;; *) return 1 ;; esac
     done
 }
-# container: fails if the container was created from a Compose file that the target does not contain.
+# container: fails if the container was created from a Compose file that the target does not contain. Sets $directory
+# to the directory to which Compose resolved relative paths for the container.
 same_files() {
     created=$(label "$1" com.docker.compose.project.config_files) || return
     directory=$(label "$1" com.docker.compose.project.working_dir) || return
@@ -151,7 +155,7 @@ read_env_files() {
 }
 # Only the override may change the container. Otherwise, a service other than the user's would be measured.
 recreate() { # container ID, or nothing
-    before='' env_files=''
+    before='' env_files='' directory=''
     [ -z "$1" ] || {
         before=$(definition "$1" | cut -d ' ' -f 1-3) && nameless "$1" && independent "$1" && same_files "$1" &&
             read_env_files "$1"

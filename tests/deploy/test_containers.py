@@ -257,7 +257,7 @@ as_owner() {
         *' --format '*oneoff*) echo '1 autotune-test-web-1 False' ;;
         *printf*) echo 'image same' ;;
         *config_files*) echo 'FROM' ;;
-        *working_dir*) echo FILES ;;
+        *working_dir*) echo 'PLACE' ;;
         *environment_file*) echo 'VARIABLES' ;;
         *Labels*) echo "$label" ;;
     esac
@@ -267,25 +267,31 @@ label=
 
 
 @pytest.mark.parametrize(
-    ("created_from", "variables", "outcome"),
+    ("created_from", "place", "variables", "outcome"),
     [
-        ("FILES/compose.yaml", "", "compose -p autotune-test -f FILES/link.yaml -f FILES/mounted"),
-        ("compose.yaml,gone.yaml", "FILES/a.env,FILES/b.env",
-         "compose -p autotune-test --env-file FILES/a.env --env-file FILES/b.env -f FILES/link.yaml"),
-        ("<no value>", "<no value>", "compose -p autotune-test -f FILES/link.yaml"),
-        ("compose.yaml,other.yaml", "", "web of autotune-test was also created from FILES/other.yaml:"),
+        ("FILES/compose.yaml", "FILES/site", "",
+         "--project-directory FILES/site -f FILES/link.yaml -f FILES/mounted"),
+        ("compose.yaml,gone.yaml", "FILES", "FILES/a.env,FILES/b.env",
+         "--project-directory FILES --env-file FILES/a.env --env-file FILES/b.env -f FILES/link.yaml"),
+        ("<no value>", "<no value>", "<no value>", "-f FILES/link.yaml"),
+        ("/gone/compose.yaml", "/gone", "", "-f FILES/link.yaml"),  # the project was moved
+        ("compose.yaml,other.yaml", "FILES", "",
+         "web of autotune-test was also created from FILES/other.yaml:"),
     ],
 )  # fmt: skip
 def test_a_container_is_recreated_from_its_own_files_and_variables(
-    tmp_path: Path, created_from: str, variables: str, outcome: str
+    tmp_path: Path, created_from: str, place: str, variables: str, outcome: str
 ) -> None:
+    """Its paths are relative to the directory that it was created in, which may contain no file."""
     override = tmp_path / "mounted" / PROJECT / "web" / "override.json"
     override.parent.mkdir(parents=True)
     override.write_text(' "autotune": "ef01"\n')
     for name in ("compose.yaml", "other.yaml"):
         (tmp_path / name).touch()
     (tmp_path / "link.yaml").symlink_to("compose.yaml")
+    (tmp_path / "site").mkdir()
     functions = CREATED_FROM.replace("FROM", created_from).replace("VARIABLES", variables)
+    functions = functions.replace("PLACE", place)
     unit = f"docker:{PROJECT}:FILES/link.yaml:web"
     script = (
         f"{SERVICE_MANAGER.shell_functions}\nmounted=FILES/mounted\n{functions}\nrestart {unit}"
@@ -294,7 +300,8 @@ def test_a_container_is_recreated_from_its_own_files_and_variables(
     done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False)
     created = tmp_path / "created"
     printed = created.read_text() if created.exists() else done.stdout
-    assert outcome.replace("FILES", str(tmp_path)) in printed
+    command = "" if outcome.startswith("web") else f"compose -p {PROJECT} "
+    assert f"{command}{outcome}".replace("FILES", str(tmp_path)) in printed
     assert (done.returncode == 0) == created.exists()
 
 
