@@ -9,6 +9,7 @@ from autotune.deploy.stack import ServiceInstance
 from autotune.discovery.host_templates import REPLACE_FILES_HINT
 from autotune.environments.stack_files import StackFiles
 from autotune.errors import AutotuneError
+from autotune.masking import mask_secrets
 from autotune.services.base import Argv, Role, Settings
 
 
@@ -40,7 +41,49 @@ def require_applications(stack_files: StackFiles, instances: Sequence[ServiceIns
                 )
 
 
-def require_persisted_state(
+def require_safe_restarts(
+    stack_files: StackFiles, settings: Settings, instances: Sequence[ServiceInstance]
+) -> None:
+    """Raise AutotuneError if a restart, as at the end of each study, would lose settings or data, would
+    stop a cluster, or would fail because the software refuses its own files.
+    """
+    _require_persisted_state(stack_files, settings, instances)
+    for instance in () if stack_files.runtime.layout.isolated else instances:
+        argv = _build_own_check(stack_files, instance, settings)
+        if argv is None:
+            continue
+        host = instance.placement.host
+        (result,) = run_commands(stack_files.transports[host], [Command(argv)], timeout=60.0)
+        if not result.ok:
+            title, reason = instance.service.title, mask_secrets(result.error_text)
+            raise AutotuneError(
+                f"{host}: {title} refuses its own files, so it would not start again: {reason}",
+                hint="correct the files on the host, then repeat the command",
+            )
+
+
+def _build_own_check(
+    stack_files: StackFiles, instance: ServiceInstance, settings: Settings
+) -> Argv | None:
+    """Return the command with which the software validates the host's own files, which autotune edits.
+
+    The result is ``None`` if there is no such command, if a file does not exist yet, or if the command
+    contains words from files, because these may be masked. Application servers are not checked, because
+    a check outside of their unit may lack something that the application needs.
+    """
+    placement, adopted = instance.placement, instance.placement.adopted
+    if adopted is None or not adopted.files or adopted.loses or placement.role is Role.APP:
+        return None
+    files = stack_files.render(instance, settings)
+    if any(file.optional and not files[file.path] for file in adopted.files):
+        return None
+    validation = instance.service.build_validation(placement, files)
+    if validation != instance.service.build_validation(placement, dict.fromkeys(files, b"")):
+        return None
+    return validation if isinstance(validation, tuple) else None
+
+
+def _require_persisted_state(
     stack_files: StackFiles, settings: Settings, instances: Sequence[ServiceInstance]
 ) -> None:
     """Raise AutotuneError if a restart would lose settings or data, or would stop a cluster."""
