@@ -11,6 +11,7 @@ from autotune.environments.stack_files import StackFiles
 from autotune.errors import AutotuneError
 from autotune.masking import mask_secrets
 from autotune.services.base import Argv, Role, Settings
+from autotune.strict_parsing import split_lines
 
 
 def require_applications(stack_files: StackFiles, instances: Sequence[ServiceInstance]) -> None:
@@ -41,46 +42,108 @@ def require_applications(stack_files: StackFiles, instances: Sequence[ServiceIns
                 )
 
 
-def require_safe_restarts(
+def require_ready_servers(
     stack_files: StackFiles, settings: Settings, instances: Sequence[ServiceInstance]
 ) -> None:
     """Raise AutotuneError if a restart, as at the end of each study, would lose settings or data, would
-    stop a cluster, or would fail because the software refuses its own files.
+    stop a cluster or would fail, or if a server has not read the files that are the baseline.
     """
     _require_persisted_state(stack_files, settings, instances)
-    for instance in () if stack_files.runtime.layout.isolated else instances:
-        argv = _build_own_check(stack_files, instance, settings)
-        if argv is None:
-            continue
-        host = instance.placement.host
-        (result,) = run_commands(stack_files.transports[host], [Command(argv)], timeout=60.0)
-        if not result.ok:
-            title, reason = instance.service.title, mask_secrets(result.error_text)
-            raise AutotuneError(
-                f"{host}: {title} refuses its own files, so it would not start again: {reason}",
-                hint="correct the files on the host, then repeat the command",
-            )
+    # The hosts of a resumed study may still have the files of a killed deployment.
+    if stack_files.runtime.layout.isolated or stack_files.file.adopted is not None:
+        return
+    for instance in instances:
+        if paths := _list_own_files(stack_files, instance, settings):
+            _require_accepted_files(stack_files, instance, settings)
+            _require_read_files(stack_files, instance, paths)
 
 
-def _build_own_check(
+def _list_own_files(
     stack_files: StackFiles, instance: ServiceInstance, settings: Settings
-) -> Argv | None:
-    """Return the command with which the software validates the host's own files, which autotune edits.
-
-    The result is ``None`` if there is no such command, if a file does not exist yet, or if the command
-    contains words from files, because these may be masked. Application servers are not checked, because
-    a check outside of their unit may lack something that the application needs.
+) -> tuple[str, ...]:
+    """Return the host's own files, which autotune edits; empty if one of them does not exist yet, or if
+    the unit is not restarted.
     """
-    placement, adopted = instance.placement, instance.placement.adopted
-    if adopted is None or not adopted.files or adopted.loses or placement.role is Role.APP:
-        return None
-    files = stack_files.render(instance, settings)
-    if any(file.optional and not files[file.path] for file in adopted.files):
-        return None
-    validation = instance.service.build_validation(placement, files)
-    if validation != instance.service.build_validation(placement, dict.fromkeys(files, b"")):
-        return None
-    return validation if isinstance(validation, tuple) else None
+    adopted = instance.placement.adopted
+    if adopted is None or not adopted.files or adopted.loses:
+        return ()
+    contents = stack_files.render(instance, settings)
+    if any(file.optional and not contents[file.path] for file in adopted.files):
+        return ()
+    return tuple(file.path for file in adopted.files)
+
+
+def _require_accepted_files(
+    stack_files: StackFiles, instance: ServiceInstance, settings: Settings
+) -> None:
+    """Raise AutotuneError if software refuses its own files, so that a restart would stop it.
+
+    Application servers are not checked, because a check outside of their unit may lack something that
+    the application needs. Commands that contain words from files are not run, because these words may
+    be masked.
+    """
+    service, placement = instance.service, instance.placement
+    contents = stack_files.render(instance, settings)
+    validation = service.build_validation(placement, contents)
+    if (
+        placement.role is Role.APP
+        or not isinstance(validation, tuple)
+        or validation != service.build_validation(placement, dict.fromkeys(contents, b""))
+    ):
+        return
+    transport = stack_files.transports[placement.host]
+    (result,) = run_commands(transport, [Command(validation)], timeout=60.0)
+    if not result.ok:
+        reason = mask_secrets(result.error_text)
+        raise AutotuneError(
+            f"{placement.host}: {service.title} refuses its own files, so it would not start again: "
+            f"{reason}",
+            hint="correct the files on the host or, after a killed study, run `autotune restore TARGET`",
+        )
+
+
+# Arguments: unit, file… Prints the files that were changed after the unit was last started or reloaded.
+# Workers that started later have read them too, as after `nginx -s reload`.
+_UNREAD_SCRIPT = r"""
+exec 2>/dev/null
+unit=$1
+shift
+changed=$(TZ=UTC systemctl show --value -p StateChangeTimestamp -- "$unit")
+[ -n "$changed" ] && loaded=$(date -d "$changed" +%s) || exit
+pid=$(systemctl show --value -p MainPID -- "$unit")
+ticks=$(for child in $(cat "/proc/$pid/task/$pid/children"); do
+    sed 's/.*) //' "/proc/$child/stat"
+done | cut -d ' ' -f 20 | sort -n | head -n 1)
+started=$(($(date +%s) - $(cut -d . -f 1 /proc/uptime) + ${ticks:-0} / $(getconf CLK_TCK)))
+[ -z "$ticks" ] || [ "$started" -le "$loaded" ] || loaded=$started
+find "$@" -maxdepth 0 -newermt "@$((loaded + 1))"
+"""
+
+
+def _require_read_files(
+    stack_files: StackFiles, instance: ServiceInstance, paths: Sequence[str]
+) -> None:
+    """Raise AutotuneError if a file was changed after the unit had read it. The unit would run with
+    other values than the baseline's, until the first reload.
+
+    Software that rereads files in the same processes reports its values itself.
+    """
+    unit, host = instance.service.get_unit(instance.placement), instance.placement.host
+    if (
+        unit is None
+        or not stack_files.runtime.layout.can_reload(instance.service)
+        or instance.service.reload_keeps_processes
+    ):
+        return
+    command = Command(("sh", "-c", _UNREAD_SCRIPT, "sh", unit, *paths))
+    (result,) = run_commands(stack_files.transports[host], [command])
+    unread_paths = split_lines(result.stdout.strip()) if result.ok else []
+    if unread_paths:
+        raise AutotuneError(
+            f"{host}: {', '.join(unread_paths)}: changed after {unit} was last started or reloaded",
+            hint=f"run `systemctl reload {unit}` on the host or, after a killed study, `autotune restore "
+            "TARGET`, so that the baseline is in effect",
+        )
 
 
 def _require_persisted_state(

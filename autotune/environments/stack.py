@@ -31,7 +31,7 @@ from autotune.environments.base import CheckResult, Preview, describe_size
 from autotune.environments.data_loss import fix_restart_parameters
 from autotune.environments.edit_proof import NO_PROOF, EditProof, prove_edits
 from autotune.environments.evaluation import MeasurementHistory
-from autotune.environments.host_requirements import require_applications, require_safe_restarts
+from autotune.environments.host_requirements import require_applications, require_ready_servers
 from autotune.environments.load_meter import LoadMeter
 from autotune.environments.load_session import LoadSession, build_search_limits
 from autotune.environments.stack_files import (
@@ -500,7 +500,7 @@ def prepare(file: TargetFile) -> StackEnvironment:
         find_errors = stack_files.find_validation_errors
         space, removal_lines = exclude_rejected_choices(space, instances, find_errors)
     if runtime.installed:
-        require_safe_restarts(stack_files, space.baseline, instances)
+        require_ready_servers(stack_files, space.baseline, instances)
     edit_proof = _prove_new_edits(stack_files, space, instances)
     templates = _complete_templates(templates, edit_proof, target, space, facts)
     return StackEnvironment(
