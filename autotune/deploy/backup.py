@@ -100,8 +100,8 @@ class HostBackup:
         """Return the state that makes ``desired`` survive a reboot.
 
         The state contains a file with the changed kernel values. The file keeps the lines in
-        ``sysctl_file``, its present content, that set other kernel values, or desired values: an export,
-        or another target's deployment, may have written them. Units that autotune started are enabled,
+        ``sysctl_file``, its present content, that set other kernel values, or desired values. An export
+        or another target's deployment may have written them. Units that autotune started are enabled,
         and units that autotune stopped are disabled.
         """
         sysctls = {

@@ -45,8 +45,9 @@ def require_applications(stack_files: StackFiles, instances: Sequence[ServiceIns
 def require_ready_servers(
     stack_files: StackFiles, settings: Settings, instances: Sequence[ServiceInstance]
 ) -> None:
-    """Raise AutotuneError if a restart, as at the end of each study, would lose settings or data, would
-    stop a cluster or would fail, or if a server has not read the files that are the baseline.
+    """Raise AutotuneError if a server cannot be restarted safely, or has not read its own files.
+
+    The end of each study restarts the servers. Their own files are the baseline.
     """
     _require_persisted_state(stack_files, settings, instances)
     # The hosts of a resumed study may still have the files of a killed deployment.
@@ -96,7 +97,7 @@ def _require_accepted_files(
     if not result.ok:
         reason = mask_secrets(result.error_text)
         raise AutotuneError(
-            f"{placement.host}: {service.title} refuses its own files, so it would not start again: "
+            f"{service.title} on {placement.host} refuses its own files and would not start again: "
             f"{reason}",
             hint="correct the files on the host or, after a killed study, run `autotune restore TARGET`",
         )
@@ -140,7 +141,8 @@ def _require_read_files(
     unread_paths = split_lines(result.stdout.strip()) if result.ok else []
     if unread_paths:
         raise AutotuneError(
-            f"{host}: {', '.join(unread_paths)}: changed after {unit} was last started or reloaded",
+            f"{unit} on {host} was last started or reloaded before a change of "
+            f"{', '.join(unread_paths)}",
             hint=f"run `systemctl reload {unit}` on the host or, after a killed study, `autotune restore "
             "TARGET`, so that the baseline is in effect",
         )

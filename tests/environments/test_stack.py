@@ -43,6 +43,8 @@ def test_a_new_study_is_refused_if_kernel_values_changed_after_they_were_read(
         file, space, facts, nothing, {}, (), nothing, {}, {}, is_resumed=is_resumed
     )
     fleet: Any = SimpleNamespace(hosts=Hosts())
-    expected_error = pytest.raises(AutotuneError, match=f"^web1: {NAME}: changed after autotune had")
+    expected_error = pytest.raises(
+        AutotuneError, match=f"^web1: {NAME}: changed after autotune had"
+    )
     with expected_error if is_refused else nullcontext():
         environment._refuse_changed_kernel_values(fleet)
