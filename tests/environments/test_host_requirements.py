@@ -70,7 +70,7 @@ def test_software_that_refuses_its_own_files_is_never_restarted(
     files = host_files(Here(tmp_path), adopted)
     expected_error = pytest.raises(
         AutotuneError,
-        match="^nginx on web1 refuses its own files and would not start again: unknown directive$",
+        match=r"^nginx on web1 refuses its own files and would not start again: unknown directive$",
     )
     with expected_error if is_refused else nullcontext():
         require_ready_servers(files, {}, [server(adopted, role, argv, reload_signal=None)])
