@@ -8,7 +8,6 @@ from autotune.study.ranking import (
     find_baseline,
     find_best_trial,
     is_undecided,
-    select_feasible_trials,
     select_finalist_pair,
 )
 from autotune.study.schedule_steps import MeasureStep, ScheduleStep
@@ -108,10 +107,12 @@ def _plan_alternation(
 
     A single measurement always gets its counterpart, because half a pair shows nothing. After a long
     pause, the whole pair is measured again, and an interrupted measurement comes first. Each test bed
-    measures its own pairs.
+    measures its own pairs. After too many failures, no measurement follows until the study is resumed.
     """
     finished_trials = [trial for trial in state.list_finished_trials(phase) if trial.bed == bed]
-    failed_count = len(finished_trials) - len(select_feasible_trials(finished_trials))
+    failed_count = sum(
+        not (trial.is_feasible or state.is_outdated_fault(trial)) for trial in finished_trials
+    )
     confirmations = list_confirmations(state, first_number, phase, bed)
     if failed_count > MAX_FAILED_CONFIRMATIONS or (len(confirmations) % 2 == 0 and is_stage_over):
         return None

@@ -49,7 +49,7 @@ from autotune.study.schedule_steps import (
     WaitStep,
 )
 from autotune.study.study_drift import find_reference
-from autotune.study.study_state import COUNTED_PHASES, Phase, State, Trial
+from autotune.study.study_state import COUNTED_PHASES, OPENING_PHASES, Phase, State, Trial
 from autotune.study.time_budget import (
     MAX_OVERRUN_FACTOR,
     MIN_FINALISTS,
@@ -164,10 +164,37 @@ def _plan_search(
     if not space.tunable_dimensions or is_search_over(state, budget, elapsed_seconds):
         return None
     return (
-        _plan_reference(state, budget, elapsed_seconds, bed)
+        _plan_fault_repeat(state)
+        or _plan_reference(state, budget, elapsed_seconds, bed)
         or _plan_preset_repeat(state)
         or _plan_refinement(state)
         or SuggestStep()
+    )
+
+
+def _plan_fault_repeat(state: State) -> ScheduleStep | None:
+    """Return a repeat of a preset or of a user's configuration that showed nothing before the study was
+    resumed.
+
+    For example, the benchmark was broken, or ``load.max_rate`` was below its capacity.
+    """
+    repeated_numbers = {trial.replaced_trial for trial in state.trials}
+    outdated_faults = (
+        trial
+        for trial in state.list_finished_trials(*(OPENING_PHASES - {Phase.BASELINE}))
+        if state.is_outdated_fault(trial) and trial.number not in repeated_numbers
+    )
+    fault = next(outdated_faults, None)
+    return (
+        MeasureStep(
+            fault.phase,
+            fault.settings,
+            fault.source_trial,
+            replaced_trial=fault.number,
+            bindings=fault.bindings,
+        )
+        if fault
+        else None
     )
 
 
@@ -252,7 +279,7 @@ def _plan_finals(state: State, budget: Budget, elapsed_seconds: float) -> Schedu
     if elapsed_seconds >= budget.time or state.list_started_trials(Phase.CONFIRM):
         return None
     # If the baseline misses the objective, the best trial is repeated several times in the same phase.
-    measured_numbers = {t.source_trial for t in state.list_started_trials(Phase.FINALIST)}
+    measured_numbers = {t.source_trial for t in _list_current_trials(state, Phase.FINALIST)}
     finalist_count = len(measured_numbers)
     trial_seconds = max(compute_average_trial_seconds(state), 1e-9)
     proof_seconds = compute_min_proof_seconds(state)
@@ -337,19 +364,25 @@ def _plan_reproduction(state: State, budget: Budget, elapsed_seconds: float) -> 
     ):
         return None
     baseline, challenger = find_baseline(state), find_best_trial(state)
-    baselines = state.list_started_trials(Phase.BASELINE)
+    baselines = _list_current_trials(state, Phase.BASELINE)
     if baseline is not None and _needs_more_trials(
         baselines, max(REQUIRED_REPRODUCTIONS, len(state.stacks) + 1)
     ):
         return MeasureStep(Phase.BASELINE, baseline.settings, source_trial=baseline.number)
     if challenger is None or _count_conclusive_trials(baselines) < REQUIRED_REPRODUCTIONS:
         return None
-    repeats = [t for t in state.list_started_trials(Phase.FINALIST) if t.source_trial == challenger]
+    finalists = _list_current_trials(state, Phase.FINALIST)
+    repeats = [trial for trial in finalists if trial.source_trial == challenger]
     has_failed = not all(trial.meets_slo for trial in list_repeats(state, challenger))
     if has_failed or not _needs_more_trials(repeats, REQUIRED_REPRODUCTIONS):
         return None
     settings = state.find_trial(challenger).settings
     return MeasureStep(Phase.FINALIST, settings, source_trial=challenger)
+
+
+def _list_current_trials(state: State, phase: Phase) -> list[Trial]:
+    """Return the started trials of a phase, except faults before the study was resumed."""
+    return [t for t in state.list_started_trials(phase) if not state.is_outdated_fault(t)]
 
 
 def _needs_more_trials(started_trials: Sequence[Trial], needed_count: int) -> bool:

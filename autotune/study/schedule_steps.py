@@ -12,7 +12,8 @@ from autotune.study.study_state import Phase
 class MeasureStep:
     """Measure these settings; ``suggested`` contains the values from the sampler.
 
-    ``replaced_trial`` is the unfinished trial of another test bed that this measurement repeats.
+    ``replaced_trial`` is the trial that this measurement repeats. That trial is unfinished on another
+    test bed, or showed nothing before the study was resumed.
     ``bindings`` are the changes that rules required when the measurement was first started.
     """
 

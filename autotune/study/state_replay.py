@@ -176,6 +176,7 @@ def _apply_session(record: records.SessionStart, draft: _StateDraft) -> None:
     beds.update(active_beds)
     _check_name_count(beds, "test beds")
     _add_long_pause(draft, record.at, None)
+    _start_session(draft)
     _set_missed_seconds(draft, active_beds)
     draft.set(keeps_winner=record.keep, kept_trial=None)
     if active_beds:
@@ -188,11 +189,19 @@ def _apply_bed_join(record: records.BedJoined, draft: _StateDraft) -> None:
     """Add a test bed, or let it join again."""
     bed = record.bed
     _add_long_pause(draft, record.at, bed)
+    _start_session(draft)
     _set_missed_seconds(draft, (bed,))
     draft.own_mapping("exclusion_reasons").pop(bed, None)
     beds = draft.own_beds()
     beds[bed] = None
     _check_name_count(beds, "test beds")
+
+
+def _start_session(draft: _StateDraft) -> None:
+    """Record the first trial of a session, unless only `explain` measures after the verdict."""
+    trials = draft.read("trials")
+    if trials and draft.read("verdict") is None:
+        draft.set(session_trial=trials[-1].number + 1)
 
 
 def _add_long_pause(draft: _StateDraft, session_start: str | None, bed: str | None) -> None:

@@ -75,7 +75,8 @@ class Trial:
     - ``is_fault``: the benchmark command failed, so nothing is known about the configuration.
     - ``files``: SHA-256 digests of the rendered files, by path.
     - ``bed``: the test bed that measured the trial, in a study on several beds.
-    - ``replaced_trial``: the unfinished trial of another bed that this trial repeats.
+    - ``replaced_trial``: the trial that this trial repeats: an unfinished trial of another bed, or a
+      trial that showed nothing before the study was resumed.
     - ``capped_parameters``: parameters whose suggested value was beyond a cap; ``settings`` contains
       the value that replaced it.
     - ``started_at``, ``ended_at``: when the trial started, and when its outcome was recorded (ISO
@@ -202,6 +203,7 @@ class State:
     - ``pauses``: the long pauses between sessions.
     - ``keeps_winner``: a proven winner stays on the hosts, according to the last session;
       ``kept_trial``: the number of the winner that this session has left there.
+    - ``session_trial``: the number of the first trial since the study was started or resumed.
     - ``sweep_size``: the number of measurements in a sweep; ``None`` for a study.
     - ``swept_trials``: the numbers of the trials that are finished measurements of a sweep.
     """
@@ -237,6 +239,7 @@ class State:
     pauses: tuple[StudyPause, ...] = ()
     keeps_winner: bool = False
     kept_trial: int | None = None
+    session_trial: int = 0
     sweep_size: int | None = None
     swept_trials: tuple[int, ...] = ()
 
@@ -379,12 +382,18 @@ class State:
         """Return the number of trials with a peak."""
         return sum(trial.peak is not None for trial in self.trials)
 
+    def is_outdated_fault(self, trial: Trial) -> bool:
+        """True if a trial showed nothing before the study was resumed. The cause may have been fixed
+        since then.
+        """
+        return trial.is_unmeasured and trial.number < self.session_trial
+
     def list_counted_trials(self, *, include_running: bool = False) -> tuple[Trial, ...]:
         """Return the finished trials that count towards the budget, optionally including the running
         trials.
 
         The baseline counts once, even if several test beds measure it, or if a test bed repeats the
-        measurement.
+        measurement. Outdated faults do not count.
         """
         trials = (
             self.list_started_trials(*COUNTED_PHASES)
@@ -395,8 +404,11 @@ class State:
         return tuple(
             trial
             for trial in trials
-            if trial.phase is not Phase.BASELINE
-            or (trial.bed == first_bed and trial.source_trial is None)
+            if not self.is_outdated_fault(trial)
+            and (
+                trial.phase is not Phase.BASELINE
+                or (trial.bed == first_bed and trial.source_trial is None)
+            )
         )
 
     def find_trial(self, number: int) -> Trial:

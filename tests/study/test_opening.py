@@ -15,6 +15,7 @@ from autotune.environments.peak import Peak
 from autotune.space.space import SearchSpace
 from autotune.study.schedule import select_next_step
 from autotune.study.schedule_steps import MeasureStep, SuggestStep
+from autotune.study.state_replay import apply_record
 from autotune.study.study_state import COUNTED_PHASES, Phase, State, Trial
 from autotune.study.study_store import StudyStore
 from autotune.study.trial import begin_trial
@@ -117,3 +118,39 @@ def test_a_deployment_that_no_longer_fits_is_tried_once(tmp_path: Path) -> None:
                 store.record_peak(trial, PEAK, reading_count=1, load_seconds=1.0)
         failed = [trial for trial in store.state.trials if trial.failure]
     assert [(t.phase, t.settings["lb.service"]) for t in failed] == [(Phase.RECOMMENDED, "apache")]
+
+
+LIMITED = Peak(1000.0, 1000.0, 1500.0, 0.1, "limited", limit="load.max_rate")
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [{"peak": LIMITED}, {"peak": None, "failure": "the load broke", "is_fault": True}],
+    ids=["limited", "fault"],
+)
+@pytest.mark.parametrize("trials", [5, 40])
+def test_a_resumed_study_measures_presets_again_that_showed_nothing(
+    space: SearchSpace, outcome: dict[str, Any], trials: int
+) -> None:
+    """The user has raised load.max_rate, or repaired the benchmark."""
+    budget = Budget(trials=40, time="45m")
+    known = [replace(trial, number=n) for n, trial in enumerate(opened(space, budget))]
+    presets = [trial for trial in known if trial.phase is Phase.RECOMMENDED]
+    state = State(
+        trials=tuple(replace(t, **outcome) if t in presets else t for t in known[:5]),
+        seconds={"load": 1.0},
+    )
+    state = apply_record(state, {"event": "session"})
+    budget = Budget(trials=trials, time="45m")
+    while isinstance(step := select_next_step(state, space, budget, 1.0), MeasureStep):
+        trial = Trial(
+            len(state.trials),
+            step.phase,
+            space.build_candidate(step.settings).settings,
+            step.source_trial,
+            replaced_trial=step.replaced_trial,
+            peak=PEAK,
+        )
+        state = replace(state, trials=(*state.trials, trial))
+    repeated = [trial.settings for trial in state.trials[5:] if trial.phase is Phase.RECOMMENDED]
+    assert repeated == [trial.settings for trial in presets]

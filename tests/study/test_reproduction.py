@@ -24,6 +24,7 @@ from autotune.study.ranking import (
 )
 from autotune.study.schedule import select_next_step
 from autotune.study.schedule_steps import ConcludeStep, MeasureStep
+from autotune.study.state_replay import apply_record
 from autotune.study.study_state import Phase, State, Trial
 from autotune.study.time_budget import MIN_MEASUREMENT_SECONDS, compute_time_limit
 from autotune.target.model import Budget
@@ -175,6 +176,14 @@ def test_a_baseline_that_missed_is_repeated_while_time_and_failures_allow(
         assert (step.phase, step.source_trial) == (Phase.BASELINE, 0)
     else:
         assert step == ConcludeStep()
+
+
+def test_faults_before_a_resume_do_not_end_the_repeats_of_a_baseline() -> None:
+    state = build_missed_study(REQUIRED_REPRODUCTIONS + MAX_FAILED_CONFIRMATIONS - 1)
+    resumed = apply_record(state, {"event": "session"})
+    step = select_next_step(resumed, simulated.space(), BUDGET, 180.0)
+    assert isinstance(step, MeasureStep)
+    assert (step.phase, step.source_trial) == (Phase.BASELINE, 0)
 
 
 UNMET = Peak(700.0, 300.0, 1600.0, 0.5, "unmet")

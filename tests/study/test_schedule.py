@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from autotune.environments.peak import Peak
 from autotune.space.space import SearchSpace
+from autotune.study.alternation import MAX_FAILED_CONFIRMATIONS
 from autotune.study.ranking import find_best_trial, select_finalist_pair
 from autotune.study.schedule import select_next_step
 from autotune.study.schedule_steps import ConcludeStep, MeasureStep, SimplifyStep
+from autotune.study.state_replay import apply_record
 from autotune.study.study_state import Phase, State, Trial
 from autotune.study.winner_changes import Simplification
 from autotune.target.model import Budget
 from tests.study.ranked import ADVICE, OTHER, PROOF, STOCK, believed, measured_again
+
+LIMITED = Peak(80.0, 80.0, 80.0, 0.03, "limited", limit="load.max_rate")
 
 
 def test_leader_and_preset_are_compared_before_anything_is_claimed() -> None:
@@ -132,6 +137,46 @@ def test_nothing_more_is_measured_for_a_winner_that_fails() -> None:
     failed = Trial(len(state.trials), Phase.CONFIRM, {}, source_trial=2, failure="it stopped")
     failing = replace(state, trials=(*state.trials, failed))
     assert select_next_step(failing, space, budget, 60.0) == ConcludeStep()
+
+
+@pytest.mark.parametrize(
+    "outcome", [{"failure": "the load broke", "is_fault": True}, {"peak": LIMITED}]
+)
+def test_a_resumed_study_continues_a_proof_that_stopped_after_faults(
+    outcome: dict[str, Any],
+) -> None:
+    """The cause of the faults, such as a low load.max_rate, may have been fixed since then."""
+    state = believed((STOCK, 90.0), (ADVICE, 100.0), (OTHER, 120.0), sd=0.02)
+    state = measured_again(state, Phase.FINALIST, (2, 121.0), (1, 100.0))
+    state = replace(state, simplification=Simplification(), seconds={"load": 60.0})
+    state = measured_again(state, Phase.CONFIRM, PROOF[0])
+    space, budget = SearchSpace((), (), {}), Budget.model_construct(trials=3, time=3600.0)
+    for session in range(2):
+        step = select_next_step(state, space, budget, 60.0)
+        assert isinstance(step, MeasureStep), session
+        assert (step.phase, step.source_trial) == (Phase.CONFIRM, 2)
+        faults = [
+            Trial(len(state.trials) + n, Phase.CONFIRM, {}, source_trial=2, **outcome)
+            for n in range(MAX_FAILED_CONFIRMATIONS + 1)
+        ]
+        state = replace(state, trials=(*state.trials, *faults))
+        assert select_next_step(state, space, budget, 60.0) == ConcludeStep()
+        state = apply_record(state, {"event": "session"})
+
+
+def test_a_resumed_study_measures_finalists_again_that_showed_nothing() -> None:
+    state = believed((STOCK, 90.0), (ADVICE, 112.0), (OTHER, 120.0))
+    faults = [
+        Trial(3 + n, Phase.FINALIST, {}, source_trial=of, failure="no load", is_fault=True)
+        for n, of in enumerate((2, 1))
+    ]
+    state = replace(state, trials=(*state.trials, *faults), seconds={"load": 100.0})
+    space, budget = SearchSpace((), (), {}), Budget.model_construct(trials=3, time=3600.0)
+    assert select_next_step(state, space, budget, 100.0) == SimplifyStep(2)
+    resumed = apply_record(state, {"event": "session"})
+    step = select_next_step(resumed, space, budget, 100.0)
+    assert isinstance(step, MeasureStep)
+    assert (step.phase, step.source_trial) == (Phase.FINALIST, 2)
 
 
 def build_finals(*confirmations: tuple[int, float]) -> State:

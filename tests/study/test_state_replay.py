@@ -189,3 +189,27 @@ def test_a_draft_does_not_change_the_state_that_it_started_from() -> None:
     second = replay_records(map(json.loads, lines), first)
     assert repr(first) == before
     assert len(second.trials) == 2
+
+
+FAULT = {"event": "failed", "trial": 0, "why": "no load", "fault": True}
+SEARCHED = TRIAL | {"phase": "search"}
+VERDICT = {"event": "verdict", "verdict": "no-improvement", "best": None}
+
+
+@pytest.mark.parametrize(
+    ("records", "is_outdated"),
+    [
+        ([SEARCHED, FAULT], False),
+        ([SEARCHED, FAULT, {"event": "session"}], True),
+        ([SEARCHED, FAULT, {"event": "joined", "bed": "a"}], True),
+        ([{"event": "session"}, SEARCHED, FAULT], False),
+        ([SEARCHED, FAULT | {"fault": False}, {"event": "session"}], False),
+        ([SEARCHED, FAULT, VERDICT, {"event": "session"}], False),  # `explain --measure`
+    ],
+)
+def test_a_fault_before_a_resume_does_not_count(
+    records: list[dict[str, Any]], is_outdated: bool
+) -> None:
+    state = replay_records(records)
+    assert state.is_outdated_fault(state.find_trial(0)) is is_outdated
+    assert len(state.list_counted_trials()) == (0 if is_outdated else 1)
