@@ -250,9 +250,14 @@ def _print_measurement(
 
 
 def _exit_below(minimum_rate: float | None, measurement: Measurement) -> None:
-    """Raise Exit with the status of `--exit-code` if the capacity is below ``minimum_rate``."""
-    if minimum_rate is not None and not measurement.reaches_rate(minimum_rate):
-        raise typer.Exit(errors.NOT_IMPROVED_EXIT_CODE)
+    """Raise Exit with the status of `--exit-code` if the capacity is below ``minimum_rate``. If that is
+    unknown, because the load was limited, raise Exit with an error status.
+    """
+    if minimum_rate is None or measurement.reaches_rate(minimum_rate):
+        return
+    if measurement.is_rate_unknown(minimum_rate):
+        raise typer.Exit(errors.OPERATIONAL_EXIT_CODE)
+    raise typer.Exit(errors.NOT_IMPROVED_EXIT_CODE)
 
 
 def _print_ceilings(ceilings_record: Ceilings, *, json_: bool) -> None:

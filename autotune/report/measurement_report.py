@@ -193,6 +193,8 @@ def format_measurement(
     report_lines += _format_latency(measurement, study)
     if required_rate is not None:
         outcome = "reached" if measurement.reaches_rate(required_rate) else "not reached"
+        if measurement.is_rate_unknown(required_rate):
+            outcome = "unknown, because the load was limited"
         report_lines.append(f"at least {fmt.format_rate(required_rate)}/s: {outcome}")
     sides = {"configuration": measurement.trials}
     if measurement.against:

@@ -231,6 +231,15 @@ class Measurement:
         met_slo = all(trial.peak is not None and trial.peak.met_slo for trial in self.trials)
         return met_slo and self.peak >= rate * (1 - ROUNDING_TOLERANCE)
 
+    def is_rate_unknown(self, rate: float) -> bool:
+        """True if the capacity may reach ``rate`` (requests/s), because a limit kept the load below both.
+
+        A repeat that met the objective at no rate shows that the capacity is lower.
+        """
+        peaks = [trial.peak for trial in self.trials if trial.peak is not None]
+        is_bound = all(peak.met_slo or peak.is_load_limited for peak in peaks)
+        return self.limit is not None and is_bound and not self.reaches_rate(rate)
+
     @property
     def _log_peaks(self) -> list[float]:
         peaks = [trial.peak for trial in self.trials]

@@ -6,10 +6,15 @@ import json
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner, Result
 
 from autotune.cli import app
+from autotune.cli.measure import _exit_below
+from autotune.environments.peak import Peak
+from autotune.study.measure_capacity import Measurement
 from autotune.study.reading_records import load_readings
+from autotune.study.study_state import Phase, Trial
 from tests.modelled import noisy
 
 CAP = 100.0  # requests/s; the model carries several times as many
@@ -43,6 +48,19 @@ def test_a_capacity_beyond_the_limit_meets_what_the_limit_shows(
     }
     for directory in (tmp_path / "studies").iterdir():
         assert max(r.rate for r in load_readings(directory)) == CAP
+
+
+@pytest.mark.parametrize(("verdict", "code"), [("limited", 1), ("measured", 4)])
+def test_a_load_below_the_required_rate_does_not_show_that_the_capacity_is_lower(
+    verdict: str, code: int
+) -> None:
+    limit = "the load generator fell behind" if verdict == "limited" else None
+    peak = Peak(80.0, 75.0, 85.0, 0.03, verdict, limit=limit)
+    measurement = Measurement("shop", (Trial(0, Phase.MEASURE, {}, peak=peak),))
+    with pytest.raises(typer.Exit) as stop:
+        _exit_below(CAP, measurement)
+    assert stop.value.exit_code == code
+    _exit_below(80.0, measurement)
 
 
 def test_no_gain_is_made_of_two_lower_bounds(target: Path, tmp_path: Path) -> None:

@@ -109,3 +109,17 @@ def test_an_estimate_is_no_capacity_if_no_rate_met_the_objective(study: Opened) 
     assert said.startswith(f"{UNMET_TEXT} (p99 ≤ 50 ms)")
     (side,) = measurement_report.build_measurement_json(measurement, opened)["peaks"]
     assert (side["peak"], side["low"], side["high"], side["verdict"]) == (None, None, None, "unmet")
+
+
+@pytest.mark.parametrize(
+    ("rate", "outcome"),
+    [(80.0, "reached"), (1200.0, "unknown, because the load was limited")],
+)
+def test_a_lower_bound_does_not_show_that_a_rate_is_not_reached(
+    study: Opened, rate: float, outcome: str
+) -> None:
+    opened = study("improved")
+    limited = Peak(80.0, 80.0, 90.0, 0.03, "limited", limit="the load generator fell behind")
+    measurement = Measurement(opened.name, (replace(repeats(opened)[0], peak=limited),))
+    said = measurement_report.format_measurement(measurement, opened, rate)
+    assert f"/s: {outcome}\n" in said

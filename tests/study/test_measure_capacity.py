@@ -156,6 +156,27 @@ def test_a_rate_is_reached_only_if_every_repeat_meets_the_objective() -> None:
 
 
 @pytest.mark.parametrize(
+    ("verdicts", "rate", "is_unknown"),
+    [
+        (("limited",), 121.0, True),
+        (("limited",), 119.0, False),  # reached
+        (("measured", "limited"), 121.0, True),
+        (("measured",), 121.0, False),
+        (("limited", "unmeetable"), 121.0, False),  # the SLO was not met at any rate
+    ],
+)
+def test_a_limited_load_does_not_show_that_the_capacity_is_lower(
+    verdicts: tuple[str, ...], rate: float, is_unknown: bool
+) -> None:
+    limits = {"limited": "the load generator fell behind"}
+    trials = tuple(
+        Trial(n, Phase.MEASURE, {}, peak=Peak(120.0, 110.0, 130.0, 0.03, v, limit=limits.get(v)))
+        for n, v in enumerate(verdicts)
+    )
+    assert Measurement("shop", trials).is_rate_unknown(rate) is is_unknown
+
+
+@pytest.mark.parametrize(
     ("verdicts", "has_interval"),
     [
         (("measured",), False),
