@@ -114,10 +114,23 @@ class Reading:
         return sum(self.errors.values())
 
     @property
+    def answered_rate(self) -> float:
+        """Return the requests/s that got a correct response, even a late one. The additional requests
+        that check the content count, too.
+        """
+        right_count = self.intended - self.error_count + self._right_check_count
+        return right_count / self.offered_seconds if self.offered_seconds > 0 else 0.0
+
+    @property
     def goodput(self) -> float:
         """Return the requests/s that got a correct response within the latency limit."""
-        right_count = self.intended - self.violations + self.looked_at - self.wrong
+        right_count = self.intended - self.violations + self._right_check_count
         return right_count / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def _right_check_count(self) -> int:
+        """Return the correct responses to the additional requests that check the content."""
+        return self.looked_at - self.wrong
 
     def percentile(self, q: float) -> float | None:
         """Return the latency in seconds within which the fraction ``q`` of *intended* requests got a

@@ -167,7 +167,7 @@ def _summarize_rate(
     elif failure is None and any(record.truncated for record in valid_readings):
         failure = "overloaded: readings were cut short"
     pooled_reading = Reading.pool([record.reading for record in valid_readings])
-    throughputs = [sum(r.histogram.values()) / r.seconds for r in valid_readings]
+    throughputs = [record.reading.answered_rate for record in valid_readings]
     return Result(
         point,
         rate,

@@ -34,3 +34,23 @@ def test_what_is_wrong_with_one_reading_is_wrong_with_all(flaw: dict[str, object
     flawed = Reading(100.0, 2.0, 200, 0, **flaw)  # type: ignore[arg-type]
     pooled = Reading.pool([Reading(100.0, 2.0, 200, 0), flawed])
     assert {name: getattr(pooled, name) for name in flaw} == flaw
+
+
+@pytest.mark.parametrize(
+    ("counts", "answered_rate"),
+    [
+        ({}, 80.0),
+        ({"errors": {"timeout": 40}, "violations": 40}, 60.0),
+        ({"violations": 40}, 80.0),  # a late response is a response
+        # 40 more requests check the content, and one of them got a wrong response.
+        ({"looked_at": 40, "wrong": 1}, 99.5),
+        ({"seconds": 0.0}, 0.0),
+        # The load lasted 1.6 s at 100 requests/s.
+        ({"truncated": True, "errors": {"5xx": 80}, "violations": 80}, 50.0),
+    ],
+)
+def test_the_answered_rate_counts_all_correct_responses(
+    counts: dict[str, object], answered_rate: float
+) -> None:
+    reading = Reading(**{"rate": 100.0, "seconds": 2.0, "intended": 160, "violations": 0, **counts})  # type: ignore[arg-type]
+    assert reading.answered_rate == pytest.approx(answered_rate)

@@ -96,6 +96,13 @@ def test_load_that_was_not_sent_is_no_result(tmp_path: Path, unsent: dict[str, A
     assert mixed.met
 
 
+def test_throughput_includes_the_requests_that_check_responses(tmp_path: Path) -> None:
+    """At low rates, up to a fifth of the requests check the content of their responses."""
+    checked = {**COUNTS, "intended": 160, "histogram": {"10": 160}, "looked_at": 40, "wrong": 1}
+    result = swept(tmp_path, [checked], [100.0])
+    assert result.throughput == Mean(99.5)
+
+
 def test_repeats_that_failed_count_against_a_point(tmp_path: Path) -> None:
     failed = {"event": "failed", "why": "it does not start"}
     result = swept(tmp_path, [SENT, failed, failed], [100.0])
