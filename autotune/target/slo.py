@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+# relative tolerance, because 1 - 0.9 is slightly less than 0.1
+ROUNDING_TOLERANCE = 1e-9
+
 
 class LoadOutcome(Protocol):
     """Counts of the offered requests in one or several readings.
@@ -49,5 +52,6 @@ class Slo:
         """True if the objective was met. No truncated, invalid or empty outcome meets the objective."""
         if outcome.truncated or not outcome.is_valid or outcome.intended <= 0:
             return False
-        is_latency_met = outcome.violations <= self.allowed_violations * outcome.intended
-        return is_latency_met and outcome.error_count <= self.errors * outcome.intended
+        counted_requests = outcome.intended * (1 + ROUNDING_TOLERANCE)
+        is_latency_met = outcome.violations <= self.allowed_violations * counted_requests
+        return is_latency_met and outcome.error_count <= self.errors * counted_requests
