@@ -26,6 +26,7 @@ from autotune.transports.request import Request
 
 CLOSED_LOOP_LABEL = "closed loop: a ceiling, not a capacity"
 THROTTLED_RATE_SHARE = 0.9  # above this share of ``max_rate``, the rate limit throttled the clients
+REFUSED_ERROR = "refused"  # kind of the requests that were not sent for lack of a connection
 
 
 @dataclass(frozen=True)
@@ -46,10 +47,11 @@ class ClosedLoopClients:
 class ClosedLoopCeiling:
     """The result of closed-loop clients.
 
-    ``percentiles`` (50, 99 …) are in seconds; ``errors`` are counts by kind. ``failure`` is the
-    reason why a result is missing; all other figures are then meaningless. If ``is_rate_limited``,
-    ``max_rate`` limited the clients, so the ceiling is at least ``rate``. Percentiles of a
-    rate-limited result include waiting times. ``example`` describes a wrong response.
+    ``requests`` includes requests without a response. ``percentiles`` (50, 99 …) are in seconds;
+    ``errors`` are counts by kind. ``failure`` is the reason why a result is missing; all other figures
+    are then meaningless. If ``is_rate_limited``, ``max_rate`` limited the clients, so the ceiling is at
+    least ``rate``. Percentiles of a rate-limited result include waiting times. ``example`` describes a
+    wrong response.
     """
 
     concurrency: int
@@ -66,9 +68,10 @@ class ClosedLoopCeiling:
         return min(self.requests, sum(self.errors.values()))
 
     @property
-    def answer_rate(self) -> float:
-        """Return responses per second, whether correct or wrong."""
-        return self.requests / self.seconds if self.seconds > 0 else 0.0
+    def sent_rate(self) -> float:
+        """Return the requests per second that were sent, even if the response was wrong or missing."""
+        sent_count = self.requests - min(self.requests, self.errors.get(REFUSED_ERROR, 0))
+        return sent_count / self.seconds if self.seconds > 0 else 0.0
 
     @property
     def rate(self) -> float:
@@ -111,7 +114,7 @@ class ClosedLoopGenerator(ABC):
         except ValueError:
             return self.build_failure(output, clients)
         is_rate_limited = (
-            self.is_paced and ceiling.answer_rate >= THROTTLED_RATE_SHARE * clients.max_rate
+            self.is_paced and ceiling.sent_rate >= THROTTLED_RATE_SHARE * clients.max_rate
         )
         return replace(ceiling, is_rate_limited=is_rate_limited and ceiling.failure is None)
 
@@ -174,7 +177,7 @@ class AbGenerator(ClosedLoopGenerator):
         if failure_match:
             # ab also counts broken connections as exceptions, but their requests are already counted.
             error_counts |= {
-                "refused": parse_uint(failure_match[1]),
+                REFUSED_ERROR: parse_uint(failure_match[1]),
                 "broken off": parse_uint(failure_match[2]),
             }
         percentiles = {
@@ -260,21 +263,19 @@ class WrkGenerator(ClosedLoopGenerator):
         total_match = _TOTAL_PATTERN.search(output)
         if total_match is None:
             return self.build_failure(output, clients)
-        errors = {}
+        errors, unanswered_count = {}, 0
         if status := _STATUS_PATTERN.search(output):
             errors["status"] = parse_uint(status[1])
         if socket_errors := _SOCKET_ERROR_PATTERN.search(output):
-            errors |= dict(
-                zip(
-                    ("refused", "reset", "reset while sending", "timeout"),
-                    map(parse_uint, socket_errors.groups()),
-                    strict=True,
-                )
-            )
+            error_kinds = (REFUSED_ERROR, "reset", "reset while sending", "timeout")
+            counts = list(map(parse_uint, socket_errors.groups()))
+            errors |= dict(zip(error_kinds, counts, strict=True))
+            # wrk counts only responses as requests. A timeout is a response that was too late.
+            unanswered_count = sum(counts[:-1])
         return ClosedLoopCeiling(
             clients.concurrency,
             parse_decimal(total_match[2]) * UNIT_SECONDS[total_match[3]],
-            parse_uint(total_match[1]),
+            parse_uint(total_match[1]) + unanswered_count,
             {error_kind: error_count for error_kind, error_count in errors.items() if error_count},
             {
                 parse_decimal(percentile): parse_decimal(t) * UNIT_SECONDS[latency_unit]

@@ -65,11 +65,15 @@ def test_wrk() -> None:
 
 def test_wrk_counts_broken_connections() -> None:
     printed = (FIXTURES / "wrk-healthy.txt").read_text()
-    errors = "  Socket errors: connect 1, read 2, write 0, timeout 4\n"
+    errors = "  Socket errors: connect 100, read 20, write 3, timeout 4\n"
     found = WrkGenerator().parse_checked(
         printed.replace("Requests/sec", errors + "Requests/sec"), ClosedLoopClients(5, 2.0)
     )
-    assert found.errors == {"refused": 1, "reset": 2, "timeout": 4}
+    assert found.errors == {"refused": 100, "reset": 20, "reset while sending": 3, "timeout": 4}
+    # wrk counts only responses, and a timeout is a late response.
+    assert found.requests == 123_015 + 123
+    assert found.rate == pytest.approx((123_015 - 4) / 2.09)
+    assert found.sent_rate == pytest.approx((123_015 + 23) / 2.09)
 
 
 @pytest.mark.parametrize("load", [AbGenerator(), WrkGenerator()], ids=lambda load: load.name)

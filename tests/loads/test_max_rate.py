@@ -413,4 +413,4 @@ def test_wrk_keeps_to_it_whatever_the_server_answers(answer: bytes) -> None:
     )
     ceiling = load.parse_checked(printed.stdout, clients)
     assert ceiling.failure is None
-    assert ceiling.is_rate_limited is (ceiling.answer_rate >= 0.9 * clients.max_rate)
+    assert ceiling.is_rate_limited is (ceiling.sent_rate >= 0.9 * clients.max_rate)
