@@ -116,7 +116,7 @@ def _build_cache_peak(
     capacity: Capacity,
     readings: Sequence[tuple[Reading, MutilateReading]],
 ) -> CachePeak:
-    if capacity.peak <= 0:
+    if capacity.peak <= 0 or capacity.verdict == "unmet":  # no rate met the objective
         reason = f"limited by {capacity.limit}" if capacity.limit else str(capacity.verdict)
         return CachePeak(load_shape.name, generator, failure=reason)
     readings_below_peak = [reading for r, reading in readings if r.rate <= 1.05 * capacity.peak]

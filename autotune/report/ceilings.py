@@ -156,7 +156,8 @@ def _format_ceilings_title(ceilings_record: Ceilings) -> str:
 
 
 def _format_load_share_note(ceilings_record: Ceilings) -> str:
-    """Return a note that compares the keys/s that the stack reads with the ceiling of the caches.
+    """Return a note that compares the keys/s that the stack reads with the ceiling of the caches; empty
+    if one of them is unknown.
 
     The reference is the last ceiling if it was measured with several keys per request. Otherwise the
     reference is the first ceiling, with one key per request.
@@ -166,7 +167,7 @@ def _format_load_share_note(ceilings_record: Ceilings) -> str:
     condition, ceiling = "at the same batch size", ceilings_record.ceilings[-1]
     if ceiling.together == 1:
         condition, ceiling = "with one key per request", ceilings_record.ceilings[0]
-    if not ceiling.rate:
+    if not (ceiling.rate and ceilings_record.chain):
         return ""
     return (
         f"at capacity the stack reads {fmt.format_rate(ceilings_record.chain)} keys/s: "

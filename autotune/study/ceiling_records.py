@@ -96,7 +96,8 @@ class CacheCeilings:
     """Results for the memcached hosts alone, by object size.
 
     ``chain`` is the number of keys/s that the whole stack requests from the caches while it serves its
-    peak load.
+    peak load. ``chain`` is 0 if the capacity is unknown, for example if ``load.max_rate`` limited the
+    load.
     """
 
     of: str = field(default=CACHE_CEILING, kw_only=True)

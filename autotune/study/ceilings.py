@@ -275,7 +275,7 @@ def _measure_caches(
     return CacheCeilings(
         tuple(map(str, servers)),
         tuple(map(CacheCeilingAtSize.from_result, ceilings)),
-        round(trial.peak.peak * keys_per_request, 1),
+        round(trial.peak.peak * keys_per_request, 1) if trial.meets_slo else 0.0,
     )
 
 

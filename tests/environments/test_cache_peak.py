@@ -8,10 +8,16 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from autotune.environments.cache_peak import CachePeak, derive_cache_slo, measure_cache_peak
+from autotune.environments.cache_peak import (
+    CachePeak,
+    _build_cache_peak,
+    derive_cache_slo,
+    measure_cache_peak,
+)
 from autotune.loads.base import LoadError
 from autotune.loads.mutilate import CACHE_SHAPES
-from autotune.measure import Slo
+from autotune.measure import Capacity, Noise, Slo
+from autotune.measure.capacity import CapacityVerdict
 from autotune.services.base import Argv, Endpoint
 from autotune.transports.base import CommandResult
 
@@ -120,3 +126,15 @@ def test_helpers_are_agents_for_as_long_as_it_takes() -> None:
 def test_caches_that_cannot_be_filled_are_said_to_be() -> None:
     with pytest.raises(LoadError, match="refused"):
         found(Host(capacity=3000, fills=False))
+
+
+@pytest.mark.parametrize(
+    ("verdict", "is_failure"),
+    [("measured", False), ("unsettled", False), ("unmet", True)],
+)
+def test_a_guess_is_no_peak(verdict: CapacityVerdict, is_failure: bool) -> None:
+    """If the search ends before any rate met the objective, its peak is only an estimate."""
+    capacity = Capacity(900.0, 800.0, 1000.0, 0.1, verdict, (), 60.0, Noise())
+    peak = _build_cache_peak(CACHE_SHAPES[0], "mutilate", capacity, [])
+    assert (peak.failure is not None) is is_failure
+    assert peak.rate == (0.0 if is_failure else 900.0)

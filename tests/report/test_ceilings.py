@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,12 @@ def test_the_chain_stands_beside_its_caches() -> None:
     assert found["schema"] == 1
     assert found["chain"] == 24_825.0
     assert found["ceilings"][1]["failed"]
+
+
+def test_an_unknown_capacity_is_not_compared_with_the_caches() -> None:
+    lines = [*format_ceiling_lines(replace(CACHES, chain=0.0))]
+    assert len(lines) == 1 + len(CACHES.ceilings)
+    assert not any("the stack reads" in line for line in lines)
 
 
 @pytest.mark.parametrize("found", [STACK, CACHES])

@@ -257,14 +257,21 @@ def build_two_caches(directory: Path) -> tuple[Target, Stack]:
     return target, build_stack(target, context)
 
 
-def measure_caches(directory: Path, host: Host, tier: str, *, allow_unpaced: bool) -> Any:
-    """Measure the caches of a tier, whose whole stack sustains 1,000 requests/s."""
+def measure_caches(
+    directory: Path,
+    host: Host,
+    tier: str,
+    *,
+    allow_unpaced: bool,
+    peaks: simulated.Peaks = simulated.flat,
+) -> Any:
+    """Measure the caches of a tier, whose whole stack sustains 1,000 requests/s by default."""
     target, stack = build_two_caches(directory)
     meter: Any = SimpleNamespace(load_hosts=[host], stack=stack, slo=Slo(), max_rate=2000.0)
     request = CeilingRequest({}, tier, (), allow_unpaced)
     with closing(StudyStore(directory)) as store:
         store.record_study_start("s", LOCAL, source="s", facts={})
-        context = simulated.context(store, simulated.flat, FormulaFleet(), seed=1, pace=0.0)
+        context = simulated.context(store, peaks, FormulaFleet(), seed=1, pace=0.0)
         measured = ceilings._measure_caches(target, context, meter, request)
         assert len(store.state.trials) == 1
     return measured
@@ -282,6 +289,19 @@ def test_only_the_caches_of_the_requested_tier_are_measured(
     commands = [command for command in host.ran if "memcaslap --servers" in command]
     assert len(commands) == 4
     assert all(f"--servers {server} " in command for command in commands)
+
+
+@pytest.mark.parametrize(
+    ("capacity", "is_known"),
+    [(1000.0, True), (100_000.0, False), (1e-3, False)],
+    ids=["measured", "limited by max_rate", "unmeetable"],
+)
+def test_caches_are_compared_only_with_a_known_capacity_of_the_stack(
+    capacity: float, is_known: bool, tmp_path: Path
+) -> None:
+    host = Host("memcaslap", printed="nothing of use")
+    measured = measure_caches(tmp_path, host, "cache", allow_unpaced=True, peaks=lambda _: capacity)
+    assert measured.chain == (pytest.approx(100_000.0, rel=0.2) if is_known else 0.0)
 
 
 @pytest.mark.parametrize(
