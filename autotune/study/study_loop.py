@@ -422,8 +422,10 @@ def _record_ranking(context: TrialContext, searcher: Searcher) -> None:
     drift = estimate_study_drift(context.store.state)
     if drift.is_significant:
         context.progress.note(f"drift: {drift}. Capacities are corrected to the current level.")
-    context.store.record_posterior(searcher.compute_posterior_peaks(drift))
+    posterior = searcher.compute_posterior_peaks(drift)
+    # A resumed study ranks again only if the posterior is missing, so the posterior is recorded last.
     context.store.record_model(searcher.build_model_view(drift))
+    context.store.record_posterior(posterior)
 
 
 def _record_simplification(context: TrialContext, searcher: Searcher, trial_number: int) -> None:

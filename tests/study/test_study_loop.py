@@ -37,6 +37,7 @@ from autotune.study.study_loop import (
     STOP_PROBABILITY,
     Proposal,
     StudyLoop,
+    _record_ranking,
     _record_simplification,
     _request_suggestion,
     prepare_measurement,
@@ -347,6 +348,32 @@ def build_searched_study(space: SearchSpace) -> State:
     ]
     estimates = {trial.number: trial.peak.estimate for trial in trials if trial.peak}
     return State(trials=tuple(trials), posterior=PosteriorPeaks(estimates, 0.02))
+
+
+def test_a_study_that_is_stopped_while_it_is_ranked_is_ranked_again(tmp_path: Path) -> None:
+    space = SearchSpace(tuple(stacks.number(f"t.s.{name}", 1, 9, 1) for name in "abc"), (), {})
+    searcher = Searcher(InMemoryStorage(), "s", space, "tpe", 1)
+    state = replace(build_searched_study(space), posterior=None)
+    catch_up_search(searcher, state)
+
+    class Stopped:
+        """A search that is stopped before the effects of parameters are estimated."""
+
+        compute_posterior_peaks = searcher.compute_posterior_peaks
+
+        def build_model_view(self, _: object) -> None:
+            raise KeyboardInterrupt
+
+    stopped: Any = Stopped()
+    with open_context(StudyStore(tmp_path)) as opened:
+        context = replace(opened, space=space)
+        context.store.state = state
+        with pytest.raises(KeyboardInterrupt):
+            _record_ranking(context, stopped)
+        assert context.store.state.posterior is None
+        _record_ranking(context, searcher)
+        assert context.store.state.posterior is not None
+        assert context.store.state.model is not None
 
 
 def test_blocks_of_changes_without_an_effect_are_noted_once(tmp_path: Path) -> None:
