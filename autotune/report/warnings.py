@@ -424,10 +424,12 @@ def _warn_of_ineffective_settings(view: StudyFigures) -> Iterator[StudyWarning]:
 def _warn_of_readings(view: StudyFigures) -> Iterator[StudyWarning]:
     """Warn of unfinished warm-ups, of CPU steal, and of load that did not reach the capacity."""
     counts_by_trial = view.study.reading_counts
+    # Load that rises in steps after an overload counts as warm-up, too.
+    settled_trials = {number for number, warm_up in view.state.warmups.items() if warm_up.settled}
     cold_trials = [
         trial_number
         for trial_number, trial_counts in counts_by_trial.items()
-        if trial_counts.warmed >= MAX_WINDOWS
+        if trial_counts.warmed >= MAX_WINDOWS and trial_number not in settled_trials
     ]
     if cold_trials:
         verdict_trials = _list_verdict_trials(view) if view.verdict != STOPPED_VERDICT else ()

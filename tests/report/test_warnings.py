@@ -246,6 +246,14 @@ def test_a_warm_up_that_ran_out_of_windows() -> None:
         assert ("the verdict uses" in warning["warm-up-cut-short"].text) is is_named
 
 
+@pytest.mark.parametrize("is_settled", [True, False])
+def test_steps_of_load_after_an_overload_are_no_warm_up_that_ran_out(is_settled: bool) -> None:
+    """A warm-up of 4 windows, and 16 steps of load before the readings after overloads."""
+    record = {"event": "warm-up", "trial": 1, "settled": is_settled, "windows": 4}
+    warnings = found(apply_record(SOUND, record), {1: ReadingCounts(warmed=20)})
+    assert ("warm-up-cut-short" in warnings) is not is_settled
+
+
 def test_only_a_constraint_of_the_target_can_be_relaxed() -> None:
     rule = "web.php_fpm.max_children * 30 MB <= 70% of web.memory"
     target = TARGET.model_copy(update={"constraints": (rule,)})
