@@ -328,7 +328,13 @@ def _list_removed_paths(
         for instance in inactive_instances
         for file in resolve_config_files(instance.service, instance.placement)
         if (path := layout.path_for(instance, file.path))
-        and (layout.removes_inactive or PurePosixPath(path).name == layout.unit_for(instance))
+        and (
+            layout.removes_inactive
+            or (
+                instance.placement.adopted is None
+                and PurePosixPath(path).name == layout.unit_for(instance)
+            )
+        )
     ]
 
 

@@ -131,6 +131,7 @@ def _write_files(stack: AdoptedStack, target_file: Path, template_directory: Pat
     """Write the templates and the target file. After a failure, neither remains, so that the user can
     repeat the command.
     """
+    template_directory.mkdir(parents=True)  # fails if another command has just created it
     try:
         _write_templates(stack.tiers, template_directory)
         durable_files.create_file(target_file, format_target(stack).encode())
@@ -236,7 +237,7 @@ def _parse_login(login: str, ssh_config: Path | None) -> SshHost:
     match = _LOGIN_PATTERN.fullmatch(login.strip())
     if match is None or "/" in login:
         address = login.strip().rpartition("@")[2]  # the message must not contain a password
-        if is_ip_address(address):
+        if ":" in address and is_ip_address(address):
             raise UsageError(
                 f"--from: the IPv6 address {address} is not in brackets",
                 hint=f"write it as '[{address}]', in quotes because of the shell",

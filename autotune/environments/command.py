@@ -7,7 +7,7 @@ import os
 import shlex
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import sqrt
@@ -282,17 +282,26 @@ def _find_script_mistake(program: Path) -> tuple[str, str] | None:
     except OSError:  # programs may be executable, but not readable
         return None
     if not first_line.startswith(b"#!"):
-        is_text = first_line.isascii() and b"\0" not in first_line
+        # The start of other formats, such as the `PK\3\4\n` of a JAR file, may be ASCII as well.
+        line_text = first_line.strip().replace(b"\t", b" ").decode("latin-1")
+        is_text = line_text.isascii() and line_text.isprintable()
         hint = "start it with a line such as `#!/bin/sh`, or write its interpreter before it"
         return ("does not start with `#!` and an interpreter", hint) if is_text else None
-    interpreter = os.fsdecode(b"".join(first_line[2:].split()[:1]))
-    if first_line.endswith(b"\r\n"):
+    words = first_line[2:].split()
+    interpreter = os.fsdecode(b"".join(words[:1]))
+    # With an argument, the carriage return is part of the argument, where `env -S` and Perl ignore it.
+    if first_line.endswith(b"\r\n") and not _ignores_carriage_return(interpreter, words[1:]):
         hint = f"convert it: `sed -i 's/\\r$//' {shlex.quote(str(program))}`"
         return "ends its lines with CR LF, as on Windows, so its interpreter is not found", hint
     if interpreter.startswith("/") and not Path(interpreter).exists():
         hint = f"install {interpreter}, or correct the first line of the file"
         return f"needs the interpreter {interpreter!r}, which does not exist", hint
     return None
+
+
+def _ignores_carriage_return(interpreter: str, arguments: Sequence[bytes]) -> bool:
+    splits_argument = b"".join(arguments[:1]).startswith((b"-S", b"-vS", b"--split-string"))
+    return splits_argument or (bool(arguments) and Path(interpreter).name.startswith("perl"))
 
 
 def _build_failure(benchmark_answer: UnusableConfiguration | BenchmarkFault) -> FailedEvaluation:

@@ -113,9 +113,11 @@ changed=$(TZ=UTC systemctl show --value -p StateChangeTimestamp -- "$unit")
 [ -n "$changed" ] && loaded=$(date -d "$changed" +%s) || exit
 pid=$(systemctl show --value -p MainPID -- "$unit")
 ticks=$(for child in $(cat "/proc/$pid/task/$pid/children"); do
-    sed 's/.*) //' "/proc/$child/stat"
+    # Workers that only finish old connections do not count.
+    grep -q 'shutting down' "/proc/$child/cmdline" || sed 's/.*) //' "/proc/$child/stat"
 done | cut -d ' ' -f 20 | sort -n | head -n 1)
-started=$(($(date +%s) - $(cut -d . -f 1 /proc/uptime) + ${ticks:-0} / $(getconf CLK_TCK)))
+# Each of the three numbers is rounded down, so their sum may be too early.
+started=$(($(date +%s) - $(cut -d . -f 1 /proc/uptime) + ${ticks:-0} / $(getconf CLK_TCK) + 1))
 [ -z "$ticks" ] || [ "$started" -le "$loaded" ] || loaded=$started
 find "$@" -maxdepth 0 -newermt "@$((loaded + 1))"
 """

@@ -518,7 +518,7 @@ class MeasuredStackCeilings(VersionedObject, StackCeilingsObject):
 
 class MeasuredCacheCeilings(VersionedObject, CacheCeilingsObject):
     """The ceilings of the caches alone. ``chain`` is the rate in keys/s at which the whole stack reads
-    the caches.
+    the caches. It is 0 if the capacity of the stack is unknown, for example because of ``load.max_rate``.
     """
 
 

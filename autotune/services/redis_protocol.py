@@ -118,14 +118,22 @@ to_bytes() { # size, such as 2gb
     echo "${number:+$((number * unit))}"
 }
 started=$([ -z "$6" ] || systemctl show --value -p ExecStart -p ExecStartPost -- "$6" 2>/dev/null)
-case $started in '' | *maxmemory*) addresses= ;; *) addresses="$2 127.0.0.1" ;; esac
+started=$(printf '%s' "$started" | tr A-Z a-z)
+# Variables and included files may set limits as well.
+case $started in
+    '' | *maxmemory* | *--include* | *\$*) addresses= ;;
+    *) addresses="$2 127.0.0.1" ;;
+esac
 for address in $addresses; do
     for default in maxmemory=0 maxmemory-policy=noeviction; do
-        name=${default%=*} value=$(last "${default%=*}" | tr -d "\"'" | tr A-Z a-z)
-        [ -n "$value" ] || value=${default#*=}
-        [ "$name" != maxmemory ] || value=$(to_bytes "$value")
+        name=${default%=*}
+        values=$(sed -n "s/^[ \t]*$name[ \t]\+//Ip" -- $files | tr -d " \t\r\"'" | tr A-Z a-z)
+        [ -n "$values" ] || values=${default#*=}
+        [ "$name" != maxmemory ] || values=$(for size in $values; do to_bytes "$size"; done)
+        value=$(printf '%s\n' "$values" | tail -n 1)
         now=$(ask CONFIG GET "$name" | sed -n "1{/^$name\$/!q}; 2p")
-        if [ -n "$now" ] && [ -n "$value" ] && [ "$now" != "$value" ]; then
+        # If several files set a limit, the position of `include` decides which of them is in effect.
+        if [ -n "$now" ] && [ -n "$value" ] && ! printf '%s\n' "$values" | grep -qxF -e "$now"; then
             echo "at port $port has $name $now, but its files set $value, which a restart would restore"
             command="$client -h $address -p $port ${REDISCLI_AUTH:+--askpass }CONFIG REWRITE"
             echo "run $command to save its settings in its file"

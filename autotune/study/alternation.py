@@ -87,8 +87,12 @@ def plan_runner_up(
 
 
 def _count_started_pairs(state: State, phase: Phase) -> int:
-    """Return the number of pairs that have started, including unfinished pairs."""
-    started_trials = state.list_started_trials(phase)
+    """Return the number of pairs that have started, including unfinished pairs. Faults before the study
+    was resumed do not count.
+    """
+    started_trials = [
+        trial for trial in state.list_started_trials(phase) if not state.is_outdated_fault(trial)
+    ]
     measurement_counts = (sum(t.bed == bed for t in started_trials) for bed in state.active_stacks)
     return sum(-(-measurement_count // 2) for measurement_count in measurement_counts)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from dataclasses import replace
 from functools import partial
@@ -151,7 +152,8 @@ def prepare_joining_beds(
 
 def write_study_target(study: SharedStudy, directory: Path) -> TargetFile:
     """Write the target of a study to ``directory``, and return the target file. Paths in the target are
-    relative to the directory that the study read the target from.
+    relative to the directory that the study read the target from. If this machine has no such directory,
+    they are relative to ``directory``.
 
     Raises AutotuneError if ``directory`` contains a different study with this name, whose target must
     not change.
@@ -165,8 +167,11 @@ def write_study_target(study: SharedStudy, directory: Path) -> TargetFile:
     )
     ownership.seal_study(directory, target_bytes, study.first_record)
     recorded_target = read_recorded_target(directory)
-    source_path = study.first_record.get("source") or recorded_target.path
-    located_document = replace(recorded_target.document, path=Path(source_path))
+    source = study.first_record.get("source")
+    # `Path.is_dir` raises an error below a directory that this account cannot enter.
+    if not source or not os.path.isdir(Path(source).parent):  # noqa: PTH112
+        return recorded_target
+    located_document = replace(recorded_target.document, path=Path(source))
     return replace(recorded_target, document=located_document)
 
 

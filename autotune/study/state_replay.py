@@ -189,10 +189,11 @@ def _apply_bed_join(record: records.BedJoined, draft: _StateDraft) -> None:
     """Add a test bed, or let it join again."""
     bed = record.bed
     _add_long_pause(draft, record.at, bed)
-    _start_session(draft)
+    beds = draft.own_beds()
+    if bed in beds:  # the first join of a test bed resumes nothing
+        _start_session(draft)
     _set_missed_seconds(draft, (bed,))
     draft.own_mapping("exclusion_reasons").pop(bed, None)
-    beds = draft.own_beds()
     beds[bed] = None
     _check_name_count(beds, "test beds")
 

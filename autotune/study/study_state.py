@@ -395,20 +395,18 @@ class State:
         The baseline counts once, even if several test beds measure it, or if a test bed repeats the
         measurement. Outdated faults do not count.
         """
-        trials = (
+        started_trials = (
             self.list_started_trials(*COUNTED_PHASES)
             if include_running
             else self.list_finished_trials(*COUNTED_PHASES)
         )
+        trials = [trial for trial in started_trials if not self.is_outdated_fault(trial)]
         first_bed = next((trial.bed for trial in trials if trial.phase is Phase.BASELINE), None)
         return tuple(
             trial
             for trial in trials
-            if not self.is_outdated_fault(trial)
-            and (
-                trial.phase is not Phase.BASELINE
-                or (trial.bed == first_bed and trial.source_trial is None)
-            )
+            if trial.phase is not Phase.BASELINE
+            or (trial.bed == first_bed and trial.source_trial is None)
         )
 
     def find_trial(self, number: int) -> Trial:

@@ -133,7 +133,12 @@ def compute_time_limit(state: State, phase: Phase, budget: Budget, elapsed_secon
     """
     remaining_seconds = budget.time - elapsed_seconds
     if phase is Phase.CONFIRM:
-        missing_pairs = 2 * confirmation.MIN_PAIRS - len(state.list_finished_trials(Phase.CONFIRM))
+        confirmations = [
+            trial
+            for trial in state.list_finished_trials(Phase.CONFIRM)
+            if not state.is_outdated_fault(trial)
+        ]
+        missing_pairs = 2 * confirmation.MIN_PAIRS - len(confirmations)
         return max(
             MIN_MEASUREMENT_SECONDS,
             remaining_seconds / max(1, _count_measurements_per_bed(state, missing_pairs)),

@@ -230,7 +230,10 @@ def _check_command_secrets(
     argv: Iterable[str] | None,
     hint: str = "let the command read it from a file or from its environment",
 ) -> Iterator[TargetMistake]:
-    if find_secrets(" ".join(argv or ())):
+    # The word after a switch such as `--no-auth-warning` is not its value.
+    text = re.sub(r"(?<!\S)--no-[\w-]+(?=\s)", "--", " ".join(argv or ()))
+    # A shell replaces `$(cat FILE)` with the content of a file, so it is not a secret.
+    if any(not text.startswith(("$(", "`"), start) for start, _ in find_secrets(text)):
         message = f"`{location[-1]}` may contain a secret, and targets and studies are shared"
         yield TargetMistake(location, message, hint)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,16 +10,27 @@ import pytest
 
 from autotune.deploy.desired_state import (
     DesiredState,
+    _list_removed_paths,
     build_desired_state,
     find_instance_actions,
     list_required_actions,
     render_files,
 )
-from autotune.deploy.stack import Stack, StackContext, build_stack
+from autotune.deploy.stack import ServiceInstance, Stack, StackContext, build_stack
 from autotune.errors import AutotuneError
 from autotune.export.host_setup import build_host_setup
-from autotune.runtimes.systemd import RUNTIME
-from autotune.services.base import Action, Endpoint, Settings
+from autotune.runtimes.systemd import RUNTIME, UnitLayout
+from autotune.services.base import (
+    Action,
+    AdoptedConfig,
+    ConfigFile,
+    Endpoint,
+    Placement,
+    Role,
+    Settings,
+)
+from autotune.services.gunicorn.service import Gunicorn
+from autotune.services.local_cache.service import LocalCache
 from autotune.services.registry import SHIPPED
 from autotune.space.facts import HostFacts
 from autotune.space.target_space import build_space
@@ -248,3 +260,14 @@ def test_hosts_whose_settings_are_known_need_what_differs_from_them(
     before = stock.settings if known else None
     setup = build_host_setup(wanted(tmp_path, **changed), "web1", before)
     assert setup.files[CONF].units == {NGINX: needed}
+
+
+def test_the_unit_of_an_administrator_outlives_an_inactive_service() -> None:
+    unit = ConfigFile("/etc/systemd/system/shop.service", "unit.j2", text="[Service]\n")
+    site = Placement(tier="app", host="h", role=Role.APP, directory="/run/x", installed=True,
+                     listen=Endpoint("127.0.0.1", 8000), programs={},
+                     adopted=AdoptedConfig((unit,), unit="shop.service"))  # fmt: skip
+    assert _list_removed_paths([ServiceInstance(Gunicorn(), site)], UnitLayout()) == []
+    cache = ServiceInstance(LocalCache(), replace(site, role=Role.LOCAL, adopted=None))
+    own_unit = "/etc/systemd/system/autotune-local-cache.service"
+    assert _list_removed_paths([cache], UnitLayout()) == [own_unit]

@@ -111,6 +111,7 @@ def test_installed_programs_read_candidates(
         directory=str(tmp_path / "run" / name),
         adopted=AdoptedConfig(main=path),
         programs=programs,
+        unit=None,
         socket_name="/tmp/s",
         listen=None,
         choose=lambda private, installed: installed,

@@ -70,7 +70,7 @@ def test_the_load_arrives_at_both(opened: Opened, tmp_path: Path, vip: bool) -> 
         assert asked_at == ({Endpoint(VIP, stack.entry.port)} if vip else {*hosts})
         assert len(hosts) == 2
         assert isinstance(session.fleet, Deployment)
-        assert session.fleet.probe.min_interval == (1 if vip else 2) / 8000  # `max_rate`
+        assert session.fleet.readiness.probe.min_interval == (1 if vip else 2) / 8000  # `max_rate`
         with shared(Endpoint(VIP, stack.entry.port), hosts, tmp_path):
             session.fleet.deploy(context.space.build_candidate({}).settings)
             readers = [CounterReader(part, None) for part in stack.instances_with_role(Role.PROXY)]

@@ -13,7 +13,7 @@ from autotune.deploy import adopted_files, stack
 from autotune.deploy.desired_state import render_files
 from autotune.deploy.stack import StackContext
 from autotune.deploy.staged_cases import fill_secrets
-from autotune.discovery import host_reading
+from autotune.discovery import host_reading, target_writer
 from autotune.discovery.target_writer import _name_hosts, write_target
 from autotune.environments.stack_files import find_template_overrides
 from autotune.environments.target_warnings import find_warnings
@@ -119,6 +119,7 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
         (["--from", ","], "--from: missing host", "user@host"),
         (["--from", "a:b:c"], "is not a host", "user@host"),
         (["--from", "root@2001:db8::1"], "2001:db8::1 is not in brackets", "'[2001:db8::1]'"),
+        (["--from", "ssh://root@10.0.0.1"], "'10.0.0.1' is not a host name", "user@host"),
         (["--from", "x", "--example", "lab"], "cannot be combined", "omit --from"),
         (["--from", "x", "--ssh-config", "/nope"], "/nope does not exist", "ssh_config"),
         (["--from", "x", "--ssh-config", "~nobody-here/x"], "x does not exist", "ssh_config"),
@@ -253,3 +254,19 @@ def test_the_manifest_is_json_that_says_which_file_comes_from_what(tmp_path: Pat
         },
         "listen": "/run/php/php8.2-fpm.sock",
     }
+
+
+def test_templates_that_another_command_wrote_meanwhile_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "templates" / "mine" / "own.json"
+
+    def choose(*_: object) -> target_writer.LoadRequest:
+        other.parent.mkdir(parents=True)
+        other.write_text("{}")
+        return target_writer.LoadRequest("path: /")
+
+    monkeypatch.setattr(target_writer, "_choose_request", choose)
+    with pytest.raises(FileExistsError):
+        write_target(HOSTS, tmp_path / "mine.yaml", None, "/")
+    assert other.read_text() == "{}"

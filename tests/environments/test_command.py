@@ -247,3 +247,19 @@ def test_a_command_that_fails_stops_at_once_and_says_why(home: Path) -> None:
     assert "no such device" in done.stderr
     assert "resume" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"PK\x03\x04\n\0\0\x08\0\0",  # a JAR file
+        b"#!/usr/bin/env -S python3 -u\r\nprint(1)\r\n",
+        b"#!/usr/bin/perl -w\r\nprint 1\r\n",
+    ],
+)
+def test_a_program_that_the_kernel_may_start_is_not_refused(home: Path, content: bytes) -> None:
+    path, program = home / "toy.yaml", home / "bench.sh"
+    path.write_text(TARGET.replace("[python3, bench.py]", "[./bench.sh]"))
+    program.write_bytes(content)
+    program.chmod(0o755)
+    assert prepare(read_target(path)).argv == ("./bench.sh",)

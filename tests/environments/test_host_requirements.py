@@ -144,3 +144,22 @@ def stand_in(
     )
     systemctl.chmod(0o755)
     monkeypatch.setenv("PATH", f"{systemctl.parent}:{os.environ['PATH']}")
+
+
+def test_workers_that_only_finish_old_connections_do_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conf = tmp_path / "own.conf"
+    own = AdoptedConfig((ConfigFile(str(conf), "own.j2"),))
+    draining = "exec -a 'nginx: worker process is shutting down' sleep 100"
+    # The file is changed after the old worker was started, and before the new one.
+    script = f'(exec {draining[5:]}) & sleep 4; touch "$0"; sleep 100 & wait'
+    with subprocess.Popen(["bash", "-c", script, str(conf)], start_new_session=True) as master:
+        children = Path(f"/proc/{master.pid}/task/{master.pid}/children")
+        try:
+            while not conf.exists() or len(children.read_text().split()) < 2:
+                time.sleep(0.01)
+            stand_in(tmp_path, monkeypatch, -300, process=master.pid)
+            require_ready_servers(host_files(Here(tmp_path), own), {}, [server(own)])
+        finally:
+            os.killpg(master.pid, 9)

@@ -73,8 +73,10 @@ def test_the_caches_alone_stand_beside_the_chain(tmp_path: Path) -> None:
     assert isinstance(ceilings, list)
     assert ceilings[-1]["together"] == 100
     assert all(one["failed"] or one["rate"] > 0 for one in ceilings)
-    assert found["chain"]
-    (kept,) = open_study(tmp_path / "studies" / "local-measured").state.ceilings
+    state = open_study(tmp_path / "studies" / "local-measured").state
+    # On a busy machine, no rate may meet the SLO.
+    assert bool(found["chain"]) is state.trials[-1].meets_slo
+    (kept,) = state.ceilings
     assert isinstance(kept, CacheCeilings)
     assert kept.chain == found["chain"]
 

@@ -148,6 +148,11 @@ esac
         ("maxmemory 1gb\n", {"LIMIT": "2147483648"}, "redis-server", "its files set 1073741824"),
         ("", {"POLICY": "allkeys-lru"}, "redis-server", "has maxmemory-policy allkeys-lru"),
         ("", {"LIMIT": "100"}, "redis-server --maxmemory 100", ""),
+        ("", {"LIMIT": "100"}, "redis-server --MaxMemory 100", ""),
+        ("", {"LIMIT": "100"}, "redis-server /etc/redis.conf $OPTIONS", ""),
+        ("", {"LIMIT": "100"}, "redis-server /etc/redis.conf --include /etc/limits.conf", ""),
+        ("include HERE/more.conf\nmaxmemory 2gb\n", {"LIMIT": "2147483648"}, "redis-server", ""),
+        ("maxmemory 2gb\ninclude HERE/more.conf\n", {"LIMIT": "1073741824"}, "redis-server", ""),
         ("", {"LIMIT": "100"}, "", ""),  # no such unit, so its command is unknown
     ],
 )  # fmt: skip
@@ -155,7 +160,8 @@ def test_a_limit_of_memory_in_no_file_is_told(
     tmp_path: Path, text: str, running: dict[str, str], command: str, said: str
 ) -> None:
     file = tmp_path / "redis.conf"
-    file.write_text(text, newline="")
+    file.write_text(text.replace("HERE", str(tmp_path)), newline="")
+    (tmp_path / "more.conf").write_text("maxmemory 1gb\n")
     programs = {"redis-cli": CLIENT, "systemctl": f"#!/bin/sh\necho '{command}'\n"}
     for name, script in programs.items():
         (tmp_path / name).write_text(script)

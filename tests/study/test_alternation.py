@@ -17,6 +17,7 @@ from autotune.study.alternation import (
 from autotune.study.proof import list_confirmations
 from autotune.study.schedule import _plan_interrupted_trial
 from autotune.study.schedule_steps import MeasureStep
+from autotune.study.state_replay import apply_record
 from autotune.study.study_state import Phase, State, StudyPause, Trial
 from autotune.study.time_budget import compute_average_trial_seconds, compute_min_proof_seconds
 from autotune.target.model import Budget
@@ -127,3 +128,17 @@ def test_leader_and_rival_that_stay_alike_are_compared_in_so_many_pairs(
     budget = Budget.model_construct(trials=3, time=1e6)
     step = plan_runner_up(state, budget, 60.0, None)
     assert (step is None) is is_over
+
+
+def test_a_resumed_study_compares_leader_and_rival_again_after_faults() -> None:
+    state = believed((STOCK, 90.0), (ADVICE, 119.0), (OTHER, 120.0), sd=0.06)
+    state = measured_again(state, Phase.FINALIST, (2, 120.0), (1, 120.0))
+    faults = [
+        Trial(5 + n, Phase.RUNNER_UP, {}, source_trial=1, failure="no load", is_fault=True)
+        for n in range(3)
+    ]
+    state = replace(state, trials=(*state.trials, *faults))
+    budget = Budget.model_construct(trials=3, time=1e6)
+    assert plan_runner_up(state, budget, 60.0, None) is None
+    resumed = apply_record(state, {"event": "session"})
+    assert isinstance(plan_runner_up(resumed, budget, 60.0, None), MeasureStep)

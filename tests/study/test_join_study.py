@@ -111,3 +111,12 @@ def test_a_worker_of_another_version_is_refused(tmp_path: Path) -> None:
     ) as refused:
         prepare_joining_beds(study, database, read_target(tmp_path / "worker.yaml"), "a")
     assert "the same version" in (refused.value.hint or "")
+
+
+def test_a_machine_without_the_directory_of_the_target_uses_the_directory_of_the_study(
+    tmp_path: Path,
+) -> None:
+    record = {**FIRST_RECORD, "source": str(tmp_path / "on-another-machine" / "shop.yaml")}
+    directory = tmp_path / "studies" / "shop"
+    study = SharedStudy(1, "shop", STUDY_TARGET, record)
+    assert write_study_target(study, directory).path == directory / TARGET_FILE_NAME

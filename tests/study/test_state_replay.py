@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from autotune.environments.peak import Peak
 from autotune.errors import AutotuneError
 from autotune.study import state_replay, study_state
-from autotune.study.state_replay import replay_records
-from autotune.study.study_state import Phase, State, StudyPause
+from autotune.study.state_replay import apply_record, replay_records
+from autotune.study.study_state import Phase, State, StudyPause, Trial
 
 TRIAL = {"event": "trial", "trial": 0, "phase": "baseline", "settings": {}, "of": None,
          "asked": None, "suggested": {}, "bindings": []}  # fmt: skip
@@ -201,7 +202,8 @@ VERDICT = {"event": "verdict", "verdict": "no-improvement", "best": None}
     [
         ([SEARCHED, FAULT], False),
         ([SEARCHED, FAULT, {"event": "session"}], True),
-        ([SEARCHED, FAULT, {"event": "joined", "bed": "a"}], True),
+        ([SEARCHED, FAULT, {"event": "joined", "bed": "a"}], False),  # a further worker
+        ([{"event": "joined", "bed": "a"}, SEARCHED, FAULT, {"event": "joined", "bed": "a"}], True),
         ([{"event": "session"}, SEARCHED, FAULT], False),
         ([SEARCHED, FAULT | {"fault": False}, {"event": "session"}], False),
         ([SEARCHED, FAULT, VERDICT, {"event": "session"}], False),  # `explain --measure`
@@ -213,3 +215,13 @@ def test_a_fault_before_a_resume_does_not_count(
     state = replay_records(records)
     assert state.is_outdated_fault(state.find_trial(0)) is is_outdated
     assert len(state.list_counted_trials()) == (0 if is_outdated else 1)
+
+
+def test_the_baseline_of_another_bed_counts_if_that_of_the_first_showed_nothing() -> None:
+    measured = Peak(100.0, 90.0, 110.0, 0.05, "measured")
+    trials = (
+        Trial(0, Phase.BASELINE, {}, bed="a", failure="no load", is_fault=True),
+        Trial(1, Phase.BASELINE, {}, bed="b", peak=measured),
+    )
+    state = apply_record(State(trials=trials, beds=("a", "b")), {"event": "session", "beds": ["b"]})
+    assert [trial.number for trial in state.list_counted_trials()] == [1]

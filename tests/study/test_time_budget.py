@@ -21,6 +21,7 @@ from autotune.optimize.storage import open_sqlite
 from autotune.services.base import Settings
 from autotune.study.schedule import select_next_step
 from autotune.study.schedule_steps import ConcludeStep, MeasureStep, RankStep
+from autotune.study.state_replay import apply_record
 from autotune.study.study_loop import prepare_measurement, run_study_loop
 from autotune.study.study_state import Phase, State, Trial
 from autotune.study.study_store import StudyStore
@@ -36,6 +37,7 @@ from autotune.study.time_budget import (
 from autotune.study.verdict import Verdict
 from autotune.target.model import Budget
 from tests.study import simulated
+from tests.study.ranked import ADVICE, OTHER, STOCK, believed
 
 TEN = Budget(trials=8, time="10m")  # type: ignore[arg-type]  # as a target says it
 PEAK = Peak(peak=1000.0, low=950.0, high=1050.0, sd=0.03, verdict="measured")
@@ -221,3 +223,15 @@ def test_the_calls_for_the_baseline_say_how_long_one_call_takes() -> None:
     step = select_next_step(state, simulated.space(), TEN, 180.0)
     assert isinstance(step, MeasureStep)
     assert step.phase is Phase.RECOMMENDED
+
+
+def test_faults_before_a_resume_take_no_share_of_the_proof() -> None:
+    state = believed((STOCK, 90.0), (ADVICE, 100.0), (OTHER, 120.0))
+    faults = [
+        Trial(3 + n, Phase.CONFIRM, {}, source_trial=2, failure="no load", is_fault=True)
+        for n in range(3)
+    ]
+    resumed = apply_record(replace(state, trials=(*state.trials, *faults)), {"event": "session"})
+    budget = Budget.model_construct(trials=3, time=600.0)
+    limits = {compute_time_limit(each, Phase.CONFIRM, budget, 0.0) for each in (state, resumed)}
+    assert len(limits) == 1

@@ -158,3 +158,18 @@ def test_a_command_of_a_declared_service_contains_no_secret(
     mistakes = list(find_mistakes(target(services={"shop": {**DECLARED, **keys}})))
     assert [mistake.location for mistake in mistakes] == [("services", "shop", *location)]
     assert "hush" not in f"{mistakes[0].message} {mistakes[0].hint}"
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "REDISCLI_AUTH=$(cat /etc/redis/pw) redis-cli INFO",
+        'PGPASSWORD="$(cat /etc/pw)" psql -c "SHOW ALL"',
+        "PGPASSWORD=`cat /etc/pw` psql -l",
+        'redis-cli -a "$(cat /etc/redis/pw)" --no-auth-warning INFO',
+        "psql --no-password shop",
+    ],
+)
+def test_a_command_may_read_a_secret_from_a_file(script: str) -> None:
+    read = [{"command": ["sh", "-c", script], "values": {"hz": "^hz:([0-9]+)"}}]
+    assert list(find_mistakes(target(services={"shop": {**DECLARED, "read": read}}))) == []
