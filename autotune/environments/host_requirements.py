@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from autotune.deploy.host_commands import Command, run_commands
 from autotune.deploy.stack import ServiceInstance
@@ -54,28 +54,26 @@ def require_ready_servers(
     if stack_files.runtime.layout.isolated or stack_files.file.adopted is not None:
         return
     for instance in instances:
-        if paths := _list_own_files(stack_files, instance, settings):
-            _require_accepted_files(stack_files, instance, settings)
+        contents = stack_files.render(instance, settings)
+        if paths := _list_own_files(instance, contents):
+            _require_accepted_files(stack_files, instance, contents)
             _require_read_files(stack_files, instance, paths)
 
 
-def _list_own_files(
-    stack_files: StackFiles, instance: ServiceInstance, settings: Settings
-) -> tuple[str, ...]:
+def _list_own_files(instance: ServiceInstance, contents: Mapping[str, bytes]) -> tuple[str, ...]:
     """Return the host's own files, which autotune edits; empty if one of them does not exist yet, or if
     the unit is not restarted.
     """
     adopted = instance.placement.adopted
     if adopted is None or not adopted.files or adopted.loses:
         return ()
-    contents = stack_files.render(instance, settings)
     if any(file.optional and not contents[file.path] for file in adopted.files):
         return ()
     return tuple(file.path for file in adopted.files)
 
 
 def _require_accepted_files(
-    stack_files: StackFiles, instance: ServiceInstance, settings: Settings
+    stack_files: StackFiles, instance: ServiceInstance, contents: Mapping[str, bytes]
 ) -> None:
     """Raise AutotuneError if software refuses its own files, so that a restart would stop it.
 
@@ -84,7 +82,6 @@ def _require_accepted_files(
     be masked.
     """
     service, placement = instance.service, instance.placement
-    contents = stack_files.render(instance, settings)
     validation = service.build_validation(placement, contents)
     if (
         placement.role is Role.APP

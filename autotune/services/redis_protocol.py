@@ -85,9 +85,10 @@ _WITH_AUTH_SCRIPT = f'{_AUTH_SCRIPT}exec "$@"\n'
 # When it stops, it writes a snapshot only if `save` sets save points. CONFIG SET and the unit's command
 # may change both settings.
 _UNSAVED_DATA_SCRIPT = r"""
-last() { # option: prints its last value in the files, without blanks
-    sed -n "s/^[ \t]*$1[ \t]\+//Ip" -- $files | tail -n 1 | tr -d ' \t\r'
+list_values() { # option: prints its values in the files, without blanks
+    sed -n "s/^[ \t]*$1[ \t]\+//Ip" -- $files | tr -d ' \t\r'
 }
+last() { list_values "$1" | tail -n 1; } # option: prints its last value
 ask() { "$client" -h "$address" -p "$port" "$@" 2>/dev/null; }
 client=$1 port=$3 addresses="$2 127.0.0.1"
 case $(last appendonly) in *[yY][eE][sS]*) loads=log ;; *) loads=snapshot ;; esac
@@ -127,7 +128,7 @@ esac
 for address in $addresses; do
     for default in maxmemory=0 maxmemory-policy=noeviction; do
         name=${default%=*}
-        values=$(sed -n "s/^[ \t]*$name[ \t]\+//Ip" -- $files | tr -d " \t\r\"'" | tr A-Z a-z)
+        values=$(list_values "$name" | tr -d "\"'" | tr A-Z a-z)
         [ -n "$values" ] || values=${default#*=}
         [ "$name" != maxmemory ] || values=$(for size in $values; do to_bytes "$size"; done)
         value=$(printf '%s\n' "$values" | tail -n 1)

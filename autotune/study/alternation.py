@@ -90,9 +90,7 @@ def _count_started_pairs(state: State, phase: Phase) -> int:
     """Return the number of pairs that have started, including unfinished pairs. Faults before the study
     was resumed do not count.
     """
-    started_trials = [
-        trial for trial in state.list_started_trials(phase) if not state.is_outdated_fault(trial)
-    ]
+    started_trials = state.exclude_outdated_faults(state.list_started_trials(phase))
     measurement_counts = (sum(t.bed == bed for t in started_trials) for bed in state.active_stacks)
     return sum(-(-measurement_count // 2) for measurement_count in measurement_counts)
 
@@ -115,7 +113,7 @@ def _plan_alternation(
     """
     finished_trials = [trial for trial in state.list_finished_trials(phase) if trial.bed == bed]
     failed_count = sum(
-        not (trial.is_feasible or state.is_outdated_fault(trial)) for trial in finished_trials
+        not trial.is_feasible for trial in state.exclude_outdated_faults(finished_trials)
     )
     confirmations = list_confirmations(state, first_number, phase, bed)
     if failed_count > MAX_FAILED_CONFIRMATIONS or (len(confirmations) % 2 == 0 and is_stage_over):

@@ -279,7 +279,8 @@ def _plan_finals(state: State, budget: Budget, elapsed_seconds: float) -> Schedu
     if elapsed_seconds >= budget.time or state.list_started_trials(Phase.CONFIRM):
         return None
     # If the baseline misses the objective, the best trial is repeated several times in the same phase.
-    measured_numbers = {t.source_trial for t in _list_current_trials(state, Phase.FINALIST)}
+    finalists = state.exclude_outdated_faults(state.list_started_trials(Phase.FINALIST))
+    measured_numbers = {trial.source_trial for trial in finalists}
     finalist_count = len(measured_numbers)
     trial_seconds = max(compute_average_trial_seconds(state), 1e-9)
     proof_seconds = compute_min_proof_seconds(state)
@@ -364,25 +365,20 @@ def _plan_reproduction(state: State, budget: Budget, elapsed_seconds: float) -> 
     ):
         return None
     baseline, challenger = find_baseline(state), find_best_trial(state)
-    baselines = _list_current_trials(state, Phase.BASELINE)
+    baselines = state.exclude_outdated_faults(state.list_started_trials(Phase.BASELINE))
     if baseline is not None and _needs_more_trials(
         baselines, max(REQUIRED_REPRODUCTIONS, len(state.stacks) + 1)
     ):
         return MeasureStep(Phase.BASELINE, baseline.settings, source_trial=baseline.number)
     if challenger is None or _count_conclusive_trials(baselines) < REQUIRED_REPRODUCTIONS:
         return None
-    finalists = _list_current_trials(state, Phase.FINALIST)
+    finalists = state.exclude_outdated_faults(state.list_started_trials(Phase.FINALIST))
     repeats = [trial for trial in finalists if trial.source_trial == challenger]
     has_failed = not all(trial.meets_slo for trial in list_repeats(state, challenger))
     if has_failed or not _needs_more_trials(repeats, REQUIRED_REPRODUCTIONS):
         return None
     settings = state.find_trial(challenger).settings
     return MeasureStep(Phase.FINALIST, settings, source_trial=challenger)
-
-
-def _list_current_trials(state: State, phase: Phase) -> list[Trial]:
-    """Return the started trials of a phase, except faults before the study was resumed."""
-    return [t for t in state.list_started_trials(phase) if not state.is_outdated_fault(t)]
 
 
 def _needs_more_trials(started_trials: Sequence[Trial], needed_count: int) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
@@ -388,6 +388,10 @@ class State:
         """
         return trial.is_unmeasured and trial.number < self.session_trial
 
+    def exclude_outdated_faults(self, trials: Iterable[Trial]) -> list[Trial]:
+        """Return the trials that are not outdated faults."""
+        return [trial for trial in trials if not self.is_outdated_fault(trial)]
+
     def list_counted_trials(self, *, include_running: bool = False) -> tuple[Trial, ...]:
         """Return the finished trials that count towards the budget, optionally including the running
         trials.
@@ -400,7 +404,7 @@ class State:
             if include_running
             else self.list_finished_trials(*COUNTED_PHASES)
         )
-        trials = [trial for trial in started_trials if not self.is_outdated_fault(trial)]
+        trials = self.exclude_outdated_faults(started_trials)
         first_bed = next((trial.bed for trial in trials if trial.phase is Phase.BASELINE), None)
         return tuple(
             trial

@@ -133,11 +133,7 @@ def compute_time_limit(state: State, phase: Phase, budget: Budget, elapsed_secon
     """
     remaining_seconds = budget.time - elapsed_seconds
     if phase is Phase.CONFIRM:
-        confirmations = [
-            trial
-            for trial in state.list_finished_trials(Phase.CONFIRM)
-            if not state.is_outdated_fault(trial)
-        ]
+        confirmations = state.exclude_outdated_faults(state.list_finished_trials(Phase.CONFIRM))
         missing_pairs = 2 * confirmation.MIN_PAIRS - len(confirmations)
         return max(
             MIN_MEASUREMENT_SECONDS,

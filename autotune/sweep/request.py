@@ -509,7 +509,7 @@ def format_sweep_size(plan: SweepPlan) -> str:
     """Return a text with the number of points and measurements, to show before the sweep starts."""
     readings_text = f"{format_count(len(plan.rates), 'reading')} of {plan.seconds:g} s"
     load_text = readings_text if plan.rates else "a capacity search"
-    measurement_count = len(plan.points) * plan.repeat
+    measurement_count = plan.point_count * plan.repeat
     load_seconds = measurement_count * len(plan.rates) * plan.seconds
     points_text = format_count(len(plan.points), "point")
     duration_text = f", {fmt.format_duration(load_seconds)} under load" if load_seconds else ""
