@@ -12,6 +12,8 @@ from autotune.errors import AutotuneError
 from autotune.masking import mask_secrets
 from autotune.services.base import Argv, Role, Settings
 from autotune.strict_parsing import split_lines
+from autotune.transports.base import Transport
+from autotune.transports.parallel_hosts import run_on_all
 
 
 def require_applications(stack_files: StackFiles, instances: Sequence[ServiceInstance]) -> None:
@@ -49,15 +51,28 @@ def require_ready_servers(
 
     The end of each study restarts the servers. Their own files are the baseline.
     """
-    _require_persisted_state(stack_files, settings, instances)
+    instances_by_host: dict[str, list[ServiceInstance]] = {}
+    for instance in instances:
+        instances_by_host.setdefault(instance.placement.host, []).append(instance)
+
+    def require_ready_host(transport: Transport) -> None:
+        for instance in instances_by_host[transport.name]:
+            _require_ready_server(stack_files, instance, stack_files.render(instance, settings))
+
+    transports = [stack_files.transports[host] for host in instances_by_host]
+    run_on_all(transports, require_ready_host).unwrap()
+
+
+def _require_ready_server(
+    stack_files: StackFiles, instance: ServiceInstance, contents: Mapping[str, bytes]
+) -> None:
+    _require_persisted_state(stack_files, instance, contents)
     # The hosts of a resumed study may still have the files of a killed deployment.
     if stack_files.runtime.layout.isolated or stack_files.file.adopted is not None:
         return
-    for instance in instances:
-        contents = stack_files.render(instance, settings)
-        if paths := _list_own_files(instance, contents):
-            _require_accepted_files(stack_files, instance, contents)
-            _require_read_files(stack_files, instance, paths)
+    if paths := _list_own_files(instance, contents):
+        _require_accepted_files(stack_files, instance, contents)
+        _require_read_files(stack_files, instance, paths)
 
 
 def _list_own_files(instance: ServiceInstance, contents: Mapping[str, bytes]) -> tuple[str, ...]:
@@ -148,21 +163,18 @@ def _require_read_files(
 
 
 def _require_persisted_state(
-    stack_files: StackFiles, settings: Settings, instances: Sequence[ServiceInstance]
+    stack_files: StackFiles, instance: ServiceInstance, contents: Mapping[str, bytes]
 ) -> None:
     """Raise AutotuneError if a restart would lose settings or data, or would stop a cluster."""
-    target = stack_files.file.target
-    for instance in instances:
-        argv = instance.service.build_unpersisted_check(
-            instance.placement,
-            stack_files.render(instance, settings),
-            allows_data_loss=target.tiers[instance.placement.tier].allow_data_loss,
+    tier = stack_files.file.target.tiers[instance.placement.tier]
+    argv = instance.service.build_unpersisted_check(
+        instance.placement, contents, allows_data_loss=tier.allow_data_loss
+    )
+    if argv and (check_output := _run_on_host(stack_files, instance, argv)):
+        sentence, _, hint = check_output.partition("\n")
+        raise AutotuneError(
+            f"{instance.placement.host}: {instance.service.title} {sentence}", hint=hint
         )
-        if argv and (check_output := _run_on_host(stack_files, instance, argv)):
-            sentence, _, hint = check_output.partition("\n")
-            raise AutotuneError(
-                f"{instance.placement.host}: {instance.service.title} {sentence}", hint=hint
-            )
 
 
 def _run_on_host(stack_files: StackFiles, instance: ServiceInstance, argv: Argv) -> str:

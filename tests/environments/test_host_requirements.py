@@ -24,6 +24,7 @@ UNIT = "nginx.service"
 
 def host_files(transport: Here, adopted: Any = None, *, is_resumed: bool = False) -> Any:
     """Return the files of a stack on one host, whose rendered files are those of ``adopted``."""
+    transport.name = "web1"
     target = SimpleNamespace(tiers={"web": SimpleNamespace(allow_data_loss=False)})
     layout = SimpleNamespace(isolated=False, can_reload=lambda service: service.reload_signal)
     return SimpleNamespace(
@@ -74,6 +75,17 @@ def test_software_that_refuses_its_own_files_is_never_restarted(
     )
     with expected_error if is_refused else nullcontext():
         require_ready_servers(files, {}, [server(adopted, role, argv, reload_signal=None)])
+
+
+def test_all_hosts_that_are_not_ready_are_named_at_once(tmp_path: Path) -> None:
+    files = host_files(Here(tmp_path), OWN)
+    second_host = Here(tmp_path)
+    second_host.name = "web2"
+    files.transports["web2"] = second_host
+    servers = [server(OWN, argv=("false",)), server(OWN, argv=("false",))]
+    servers[1].placement.host = "web2"
+    with pytest.raises(AutotuneError, match=r"nginx on web1 refuses [^\n]*\nnginx on web2 refuses"):
+        require_ready_servers(files, {}, servers)
 
 
 @pytest.mark.parametrize(
