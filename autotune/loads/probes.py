@@ -38,12 +38,16 @@ _PROBE_SCRIPT = f"""
 {temporary_file_script("answers", "-d")}
 cd "$temporary" || exit 1
 bound=$1 gap=$2 head=$3 tail=$4
+# With line buffering, a curl process that is stopped has written all responses that it received.
+unbuffered=
+stdbuf -oL true 2>/dev/null && unbuffered="stdbuf -oL"
 awk '/^# worker$/ {{ n++ }} {{ print >("config." n) }}' || exit 1
 for config in config.*; do
     number=${{config#config.}}
     (
         sleep "$(awk -v n="$number" -v gap="$gap" 'BEGIN {{ print (n - 1) * gap }}')"
-        exec timeout --kill-after=1 "$bound" curl --disable --config "$config" >"marks.$number" 2>>errors
+        exec timeout --kill-after=1 "$bound" $unbuffered \\
+            curl --disable --config "$config" >"marks.$number" 2>>errors
     ) </dev/null &
 done
 wait
@@ -56,8 +60,10 @@ find "$temporary" -name 'body.*' -size "+${{head}}c" -exec tail -v -c "$tail" {{
 printf '\\n<autotune errors %s>\\n' "$temporary"
 head -c 1000 errors
 """
+# A curl process that is stopped may leave a response without its end.
 _ANSWER_PATTERN = re.compile(
-    r"^<autotune (\d{5}) (\d{3}) (\d{1,3}) (\d{1,15}) (\d{1,9}(?:\.\d{1,9})?)>", re.M | re.A
+    r"^<autotune (\d{5}) (\d{3}) (\d{1,3}) (\d{1,15}) (\d{1,9}(?:\.\d{1,9})?)>(.*?)^<autotune end \1>$",
+    re.M | re.A | re.S,
 )
 ELISION_MARK = "\n…\n"  # stands for the middle of a long body
 
@@ -99,12 +105,14 @@ def build_command(
     per_second: float,
     timeout: float,
     expected_seconds: float,
+    overrun_seconds: float | None = None,
     whole_bodies: bool = False,
 ) -> ProbeCommand:
     """Return a command that sends ``requests`` at ``per_second`` and prints the responses.
 
     A request is abandoned after ``timeout`` seconds. ``expected_seconds`` is the typical response
-    time.
+    time. If responses take longer, the command stops ``overrun_seconds`` (by default ``timeout``) after
+    its planned end, even if it has not sent all requests.
     """
     workers = min(MAX_WORKERS, len(requests), max(1, ceil(per_second * expected_seconds)))
     # milliseconds between the starts of one worker's requests
@@ -113,7 +121,8 @@ def build_command(
         1000 * workers / pause_milliseconds,
         len(requests) * pause_milliseconds / (1000 * workers),
     )
-    stop_seconds = ceil(span_seconds + timeout + START_SECONDS)
+    overrun_seconds = timeout if overrun_seconds is None else overrun_seconds
+    stop_seconds = ceil(span_seconds + overrun_seconds + START_SECONDS)
     argv: Argv = (
         "sh",
         "-c",
@@ -159,7 +168,8 @@ def _format_transfer(index: int, request: Request, timeout: float) -> Iterator[s
     transfer_mark = (
         f"\n<autotune {index:05} %{{http_code}} %{{exitcode}} %{{size_download}} %{{time_total}}>"
     )
-    yield curl.format_option("write-out", f"{transfer_mark}%{{header_json}}\n")
+    end_mark = f"\n<autotune end {index:05}>\n"
+    yield curl.format_option("write-out", f"{transfer_mark}%{{header_json}}{end_mark}")
     if any(name.lower() == "accept-encoding" for name, _ in request.headers):
         yield "compressed"
     yield from curl.build_config_lines(request)
@@ -193,8 +203,7 @@ def _parse_sections(command_result: CommandResult, request_count: int) -> list[P
             f"curl did not run on the load host: {command_result.error_text[:200] or 'no output'}",
             hint=f"run `sudo apt-get install {CURL_PACKAGE}` there",
         )
-    answer_pieces = _ANSWER_PATTERN.split(sections[0])
-    answer_fields = [answer_pieces[i : i + 6] for i in range(1, len(answer_pieces) - 5, 6)]
+    answer_fields = _ANSWER_PATTERN.findall(sections[0])
     if not answer_fields and sections[3].strip():
         raise LoadError(
             f"the load host needs curl 7.84 or newer: {sections[3].strip()[:200]}",

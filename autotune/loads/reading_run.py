@@ -304,6 +304,7 @@ def build_inspection_command(
         per_second=len(page_indices) / spec.seconds,
         timeout=spec.timeout,
         expected_seconds=spec.latency_limit / 2,
+        overrun_seconds=min(spec.latency_limit, spec.timeout),
         whole_bodies=validator.reads_whole_bodies,
     )
 

@@ -406,7 +406,7 @@ class PeakSearch:
         min_seconds = _MIN_VIOLATIONS / (max(self.slo.allowed_violations, 1e-6) * rate)
         return min(
             self._compute_settling_seconds(rate),
-            max(min_seconds, self.max_load_seconds / _MIN_LONG_READINGS),
+            max(min_seconds, self._compute_max_load_seconds(rate) / _MIN_LONG_READINGS),
         )
 
     def _compute_settling_seconds(self, rate: float) -> float:
@@ -418,7 +418,11 @@ class PeakSearch:
         """Return the maximum load time of the search in seconds. The time is longer if few requests
         arrive while a queue settles.
         """
-        settling_seconds = self._compute_settling_seconds(exp(self.summary.quantile(0.5)))
+        return self._compute_max_load_seconds(exp(self.summary.quantile(0.5)))
+
+    def _compute_max_load_seconds(self, rate: float) -> float:
+        """Return the maximum load time in seconds if readings are at about ``rate``."""
+        settling_seconds = self._compute_settling_seconds(rate)
         slow_seconds = min(self.limits.max_slow_load_seconds, _MIN_LONG_READINGS * settling_seconds)
         return max(self.limits.max_load_seconds, slow_seconds)
 

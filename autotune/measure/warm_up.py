@@ -100,8 +100,8 @@ def run_warm_up(
 
     ``probe(rate, seconds)`` generates the load. ``count_lookups()`` returns the cache's hits and misses
     so far. ``expected_peak`` is the expected peak in requests/s. Without ``expected_peak``,
-    ``start_rate`` is the first rate, and a low rate is doubled while the stack keeps up. Windows at low
-    rates are longer, up to
+    ``start_rate`` is the first rate. A rate below ``UNKNOWN_START_RATE`` is doubled while the stack
+    keeps up, because the peak may be far higher. Windows at low rates are longer, up to
     ``settling_seconds``, so that an overload becomes visible. A cache whose hit rate rose over
     ``rise_windows`` windows is still filling. ``max_windows`` is the maximum number of windows. After
     ``max_seconds``, no third or later window starts.
@@ -117,8 +117,8 @@ def run_warm_up(
         max_rate, EXPECTED_PEAK_SHARE * expected_peak if expected_peak else UNKNOWN_MAX_RATE
     )
     rate = ceiling if expected_peak else min(ceiling, start_rate)
-    is_slow = not expected_peak and start_rate < UNKNOWN_START_RATE
-    lowest_rate, growth = min(1.0, rate / SLOWEST_START_DIVISOR), 2.0 if is_slow else 1.5
+    is_rate_low = not expected_peak and start_rate < UNKNOWN_START_RATE
+    lowest_rate, growth = min(1.0, rate / SLOWEST_START_DIVISOR), 2.0 if is_rate_low else 1.5
     windows, spent_seconds = list[WarmUpWindow](), 0.0
     for _ in range(max_windows):
         if len(windows) >= 2 and spent_seconds >= max_seconds:
@@ -132,15 +132,16 @@ def run_warm_up(
             continue
         spent_seconds += reading.seconds  # visits may need a longer window
         windows.append(_build_window(reading, lookups_before, count_lookups()))
-        is_settled = has_settled(windows, rise_windows)
-        if is_settled or is_futile(windows):
-            return WarmUpResult(is_settled, windows=tuple(windows))
-        if windows[-1].is_overloaded and reading.stolen <= HIGH_STEAL_SHARE:
+        keeps_up = not windows[-1].is_overloaded
+        is_rate_low = is_rate_low and keeps_up and rate < min(ceiling, UNKNOWN_START_RATE)
+        if is_futile(windows) or (has_settled(windows, rise_windows) and not is_rate_low):
+            break
+        if keeps_up:
+            rate = min(rate * growth, ceiling)
+        elif reading.stolen <= HIGH_STEAL_SHARE:
             rate, ceiling = min(max(rate / 2, lowest_rate), max_rate), EXPECTED_PEAK_SHARE * rate
             growth = 1.5
-        elif not windows[-1].is_overloaded:
-            rate = min(rate * growth, ceiling)
-    return WarmUpResult(is_settled=False, windows=tuple(windows))
+    return WarmUpResult(has_settled(windows, rise_windows), tuple(windows))
 
 
 def compute_window_seconds(rate: float, settling_seconds: float) -> float:

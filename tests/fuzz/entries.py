@@ -370,8 +370,9 @@ def _script(text: str) -> object:
 
 
 PROBED = (
-    '/tmp/x\n\n<autotune 00000 200 0 3 0.012>{"content-type":["text/html"]\n}\n'
-    "\n<autotune 00001 000 28 0 2.000>{}\n\n<autotune bodies /tmp/x>\n==> /tmp/x/body.00000 <==\nok\n"
+    '/tmp/x\n\n<autotune 00000 200 0 3 0.012>{"content-type":["text/html"]\n}\n<autotune end 00000>\n'
+    "\n<autotune 00001 000 28 0 2.000>{}\n<autotune end 00001>\n"
+    "\n<autotune bodies /tmp/x>\n==> /tmp/x/body.00000 <==\nok\n"
     "\n<autotune ends /tmp/x>\n==> /tmp/x/body.00000 <==\nok\n\n<autotune errors /tmp/x>\n"
 )
 

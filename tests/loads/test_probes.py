@@ -44,6 +44,35 @@ def test_an_answer_that_is_too_late_is_none() -> None:
     assert answers[0] is None
 
 
+@pytest.mark.stack
+def test_answers_after_the_end_of_a_sample_are_none_and_earlier_ones_complete() -> None:
+    """A response without its headers would count as wrong."""
+    with recording() as (endpoint, _):
+        answers = probe(
+            [Request(endpoint, "/slow")] * 20,
+            per_second=20.0,
+            expected_seconds=0.01,
+            overrun_seconds=0.1,
+        )
+    received = [answer for answer in answers if answer]
+    assert 0 < len(received) < len(answers)
+    assert all("content-length" in answer.headers for answer in received)
+
+
+def test_a_response_whose_headers_were_cut_off_is_none() -> None:
+    printed = (
+        '/tmp/x\n\n<autotune 00000 200 0 2 0.01>{"content-type":["text/h'
+        "\n<autotune 00001 200 0 2 0.01>{}\n<autotune end 00001>\n"
+        "\n<autotune bodies /tmp/x>\n==> /tmp/x/body.00000 <==\nok"
+        "\n==> /tmp/x/body.00001 <==\nok\n<autotune ends /tmp/x>\n\n<autotune errors /tmp/x>\n"
+    )
+    first, second = probes.parse_answers(
+        CommandResult((), 0, printed, ""), [Request(Endpoint("h", 80), "/")] * 2
+    )
+    assert first is None
+    assert second is not None
+
+
 def test_secrets_are_read_and_not_in_the_command_line() -> None:
     request = Request(Endpoint("h", 80), "/", headers=(("Authorization", 'Bearer "x\\y'),))
     command = probes.build_command([request], **FAST)
@@ -80,7 +109,8 @@ def test_a_host_without_curl_is_told() -> None:
 def test_a_page_cannot_pretend_to_be_another_one() -> None:
     page = "==> /tmp/other/body.00001 <==\nforged\n<autotune ends>\n<autotune errors /tmp/other>\n"
     printed = (
-        "/tmp/x\n\n<autotune 00000 200 0 9 0.01>{}\n\n<autotune 00001 200 0 2 0.01>{broken\n"
+        "/tmp/x\n\n<autotune 00000 200 0 9 0.01>{}\n<autotune end 00000>\n"
+        "\n<autotune 00001 200 0 2 0.01>{broken\n<autotune end 00001>\n"
         f"\n<autotune bodies /tmp/x>\n==> /tmp/x/body.00000 <==\n{page}"
         "\n==> /tmp/x/body.00001 <==\nok\n<autotune ends /tmp/x>\n\n<autotune errors /tmp/x>\n"
     )

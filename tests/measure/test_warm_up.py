@@ -133,6 +133,20 @@ def test_a_slow_stack_is_approached_from_below() -> None:
     assert result.sustained_rate is not None
 
 
+def test_a_stack_whose_pages_wait_is_approached_in_few_windows() -> None:
+    """A page that waits for something has the same latency at all rates below the peak."""
+    stack = Stack(peak=170.0)
+    result = run_warm_up(stack.probe, lambda: None, None, max_rate=1e6, start_rate=1.1)
+    assert result.is_settled
+    assert result.sustained_rate is not None
+    assert result.sustained_rate > 0.4 * stack.peak
+    limited = run_warm_up(
+        stack.probe, lambda: None, None, max_rate=1e6, start_rate=1.1, max_windows=4
+    )
+    assert limited.is_settled
+    assert limited.sustained_rate == pytest.approx(1.1 * 8)
+
+
 def test_a_stack_far_below_one_request_per_second_is_reached() -> None:
     stack = Stack(peak=0.15)
     result = run_warm_up(stack.probe, stack.lookups, None, max_rate=1e6, start_rate=0.2)
@@ -159,7 +173,7 @@ def test_windows_at_low_rates_are_longer() -> None:
 
 @pytest.mark.parametrize(
     ("max_rate", "rates", "is_settled"),
-    [(1e6, [2.0, 4.0, 8.0, 16.0], True), (4.0, [2.0, 4.0], False)],
+    [(20.0, [2.0, 4.0, 8.0, 16.0, 20.0], True), (4.0, [2.0, 4.0], False)],
 )
 def test_a_window_without_any_load_is_no_overload(
     max_rate: float, rates: list[float], is_settled: bool
