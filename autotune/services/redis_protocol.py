@@ -23,6 +23,9 @@ from autotune.services.diagnosis import ClientLimit, CounterQuery
 from autotune.services.readback import OutputParser, build_backlog_readback, parse_number
 from autotune.strict_parsing import is_uint, split_lines
 
+# Of the servers with this protocol, only Redis has its own files edited. The file that includes all
+# others may contain the password, even if autotune edits only included files.
+DEBIAN_FILE = "/etc/redis/redis.conf"
 DATA_SET_KEY = "autotune:data-set"
 # The values are reproducible, because the number of a block's first key seeds the random numbers.
 _WRITE_PAIRS_SCRIPT = """
@@ -171,15 +174,6 @@ done
 )
 
 
-def _get_main_file(placement: Placement, default_path: str) -> str:
-    """Return the path of the file that a server reads first."""
-    return (
-        placement.adopted.files[0].path
-        if placement.adopted and placement.adopted.files
-        else default_path
-    )
-
-
 def _build_client_command(placement: Placement, *command: str) -> Argv:
     address = placement.adopted_address or placement.listen.host
     client_command = (
@@ -190,9 +184,10 @@ def _build_client_command(placement: Placement, *command: str) -> Argv:
         str(placement.listen.port),
         *command,
     )
-    if placement.adopted is None or not placement.adopted.files:
+    if placement.adopted is None:
         return client_command
-    return ("sh", "-c", _WITH_AUTH_SCRIPT, "sh", _get_main_file(placement, ""), *client_command)
+    main_file = placement.adopted.main or DEBIAN_FILE
+    return ("sh", "-c", _WITH_AUTH_SCRIPT, "sh", main_file, *client_command)
 
 
 COUNTER_QUERY = CounterQuery(
@@ -237,7 +232,6 @@ class RedisProtocolServer(Service):
         `CONFIG SET` may have changed a password, a limit or the persistence settings. A password may
         also be only in a file that autotune replaces.
         """
-        main_file = _get_main_file(placement, self.config_path(placement))
         client_program = placement.programs["redis-cli"]
         is_never_restarted = bool(placement.adopted and placement.adopted.loses)
         # In a container, `placement.unit` is set, and systemd is missing.
@@ -250,7 +244,7 @@ class RedisProtocolServer(Service):
             "-c",
             _UNPERSISTED_SCRIPT,
             "sh",
-            main_file,
+            self.config_path(placement),
             client_program,
             placement.listen.host,
             str(placement.listen.port),

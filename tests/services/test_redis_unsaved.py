@@ -16,8 +16,10 @@ import pytest
 from autotune.errors import AutotuneError
 from autotune.services.base import AdoptedConfig, ConfigFile, Endpoint, Placement, Role
 from autotune.services.redis.service import Redis
+from autotune.services.redis_protocol import DEBIAN_FILE
 from autotune.transports.local import LocalTransport
 from tests.deploy.lab import Ground, renewed
+from tests.discovery.places import adopted, host
 from tests.lab.shared import SharedLab
 from tests.ports import free_port
 
@@ -27,6 +29,11 @@ PASSWORD = "korrekt Pferd-7"
 @pytest.fixture
 def port() -> int:
     return free_port()
+
+
+def edited(file: Path) -> AdoptedConfig:
+    """A main file that is edited."""
+    return AdoptedConfig((ConfigFile(str(file), "redis.conf.j2"),), main=str(file))
 
 
 def cli(port: int, *words: str, password: str = "") -> str:
@@ -46,9 +53,9 @@ def started(port: int, place: Path, text: str, *options: str) -> Iterator[Placem
             assert server.poll() is None
             time.sleep(0.01)
         programs = {"redis-cli": str(shutil.which("redis-cli"))}
-        own = AdoptedConfig((ConfigFile(str(file), "redis.conf.j2"),))
         yield Placement(tier="store", host="h", role=Role.STORE, directory="/run/x", installed=True,
-                   listen=Endpoint("127.0.0.1", port), programs=programs, adopted=own)  # fmt: skip
+                   listen=Endpoint("127.0.0.1", port), programs=programs,
+                   adopted=edited(file))  # fmt: skip
     finally:
         server.kill()
         server.wait()
@@ -77,11 +84,29 @@ def test_what_a_file_includes_is_never_an_option_of_what_reads_it(tmp_path: Path
     file.write_text(f"include --expression=1w{written}\n")
     site = Placement(tier="store", host="h", role=Role.STORE, directory="/run/x", installed=True,
                 listen=Endpoint("127.0.0.1", 1), programs={"redis-cli": "true"},
-                adopted=AdoptedConfig((ConfigFile(str(file), "redis.conf.j2"),)))  # fmt: skip
+                adopted=edited(file))  # fmt: skip
     argv = Redis().build_unpersisted_check(site, {})
     assert argv is not None
     LocalTransport().run(argv)
     assert not written.exists()
+
+
+def test_the_main_file_is_read_even_if_an_included_one_is_edited_first() -> None:
+    """The password and the limits of memory may be in a file that autotune does not edit."""
+    texts = {
+        DEBIAN_FILE: f'port 6379\nrequirepass "{PASSWORD}"\ninclude /etc/redis/own.conf\n',
+        "/etc/redis/own.conf": "io-threads 2\n",
+    }
+    tier = adopted(host("db1", "10.0.0.4", texts, "redis-server.service"))
+    own = tier.adopted_configs["store.db1.redis"]
+    assert own.files[0].path == "/etc/redis/own.conf"
+    site = Placement(tier="store", host="db1", role=Role.STORE, directory="/run/x", installed=True,
+                listen=Endpoint("10.0.0.4", 6379), programs={"redis-cli": "redis-cli"},
+                adopted=own)  # fmt: skip
+    check = Redis().build_unpersisted_check(site, {})
+    for argv in (check, Redis().list_readbacks(site)[0].argv):
+        assert argv is not None
+        assert argv[4] == DEBIAN_FILE
 
 
 @pytest.mark.parametrize(
@@ -168,7 +193,7 @@ def test_a_limit_of_memory_in_no_file_is_told(
         (tmp_path / name).chmod(0o755)
     site = Placement(tier="store", host="h", role=Role.STORE, directory="/run/x", installed=True,
                 listen=Endpoint("10.0.0.1", 6379), programs={"redis-cli": f"{tmp_path}/redis-cli"},
-                adopted=AdoptedConfig((ConfigFile(str(file), "redis.conf.j2"),)))  # fmt: skip
+                adopted=edited(file))  # fmt: skip
     path = f"{tmp_path}:{os.environ['PATH']}"
     variables = {"PATH": path, "LIMIT": "0", "POLICY": "noeviction"} | running
 

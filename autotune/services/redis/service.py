@@ -24,6 +24,7 @@ from autotune.services.diagnosis import Diagnosis, Resource
 from autotune.services.redis_protocol import (
     CLIENT_LIMIT,
     COUNTER_QUERY,
+    DEBIAN_FILE,
     RedisProtocolServer,
     build_backlog,
     build_client_limit,
@@ -78,7 +79,7 @@ class Redis(RedisProtocolServer):
     title = "Redis"
     deployment = "redis"
     port = 6379
-    config_paths = ("redis.conf", "/etc/redis/redis.conf")
+    config_paths = ("redis.conf", DEBIAN_FILE)
     template = "redis/redis.conf.j2"
     unit_name = "redis-server.service"
     # The value of LimitNOFILE in Debian's unit.
