@@ -111,8 +111,15 @@ for address in $addresses; do
 done
 """
 # `CONFIG SET` may also have set limits of memory, without which the host may run out of memory after a
-# restart. The unit's command may set them as well, which a restart keeps.
+# restart. `REPLICAOF NO ONE` may have made the server a primary: as a replica, it would copy the data of
+# the earlier primary. The unit's command may set the same options, which a restart keeps.
 _UNSAVED_LIMIT_SCRIPT = r"""
+refuse() { # sentence about the server: prints it, and how to save the settings of the server
+    echo "at port $port $1"
+    command="$client -h $address -p $port ${REDISCLI_AUTH:+--askpass }CONFIG REWRITE"
+    echo "run $command to save its settings in its file"
+    exit
+}
 to_bytes() { # size, such as 2gb
     number=${1%%[!0-9]*}
     case ${1#"$number"} in
@@ -123,12 +130,18 @@ to_bytes() { # size, such as 2gb
 }
 started=$([ -z "$6" ] || systemctl show --value -p ExecStart -p ExecStartPost -- "$6" 2>/dev/null)
 started=$(printf '%s' "$started" | tr A-Z a-z)
-# Variables and included files may set limits as well.
+# Variables and included files may set options as well.
 case $started in
-    '' | *maxmemory* | *--include* | *\$*) addresses= ;;
+    '' | *--include* | *\$*) addresses= ;;
     *) addresses="$2 127.0.0.1" ;;
 esac
+primary=$(list_values '\(replicaof\|slaveof\)' | tail -n 1 | tr -d "\"'" | tr A-Z a-z)
+case $started$primary in *replicaof* | *slaveof* | *noone) primary= ;; esac
 for address in $addresses; do
+    case ${primary:+$(ask INFO)} in
+        *role:master*) refuse "is a primary, but a restart would make it a replica and replace its data" ;;
+    esac
+    case $started in *maxmemory*) continue ;; esac
     for default in maxmemory=0 maxmemory-policy=noeviction; do
         name=${default%=*}
         values=$(list_values "$name" | tr -d "\"'" | tr A-Z a-z)
@@ -138,10 +151,7 @@ for address in $addresses; do
         now=$(ask CONFIG GET "$name" | sed -n "1{/^$name\$/!q}; 2p")
         # If several files set a limit, the position of `include` decides which of them is in effect.
         if [ -n "$now" ] && [ -n "$value" ] && ! printf '%s\n' "$values" | grep -qxF -e "$now"; then
-            echo "at port $port has $name $now, but its files set $value, which a restart would restore"
-            command="$client -h $address -p $port ${REDISCLI_AUTH:+--askpass }CONFIG REWRITE"
-            echo "run $command to save its settings in its file"
-            exit
+            refuse "has $name $now, but its files set $value, which a restart would restore"
         fi
     done
 done

@@ -154,6 +154,7 @@ case $* in
     *'CONFIG GET maxmemory') printf 'maxmemory\n%s\n' "$LIMIT" ;;
     *'CONFIG GET maxmemory-policy') printf 'maxmemory-policy\n%s\n' "$POLICY" ;;
     *'CONFIG GET'*) ;;
+    *INFO) printf 'role:%s\r\n' "$ROLE" ;;
     *) echo PONG ;;
 esac
 """
@@ -178,10 +179,15 @@ esac
         ("", {"LIMIT": "100"}, "redis-server /etc/redis.conf --include /etc/limits.conf", ""),
         ("include HERE/more.conf\nmaxmemory 2gb\n", {"LIMIT": "2147483648"}, "redis-server", ""),
         ("maxmemory 2gb\ninclude HERE/more.conf\n", {"LIMIT": "1073741824"}, "redis-server", ""),
+        ("replicaof 10.0.0.2 6379\n", {}, "redis-server", "is a primary, but a restart would"),
+        ('SlaveOf "10.0.0.2" 6379\r\n', {}, "redis-server", "make it a replica"),
+        ("replicaof 10.0.0.2 6379\n", {"ROLE": "slave"}, "redis-server", ""),
+        ("replicaof 10.0.0.2 6379\nreplicaof no one\n", {}, "redis-server", ""),
+        ("replicaof 10.0.0.2 6379\n", {}, "redis-server --replicaof no one", ""),
         ("", {"LIMIT": "100"}, "", ""),  # no such unit, so its command is unknown
     ],
 )  # fmt: skip
-def test_a_limit_of_memory_in_no_file_is_told(
+def test_a_role_or_limit_in_no_file_is_told(
     tmp_path: Path, text: str, running: dict[str, str], command: str, said: str
 ) -> None:
     file = tmp_path / "redis.conf"
@@ -195,7 +201,8 @@ def test_a_limit_of_memory_in_no_file_is_told(
                 listen=Endpoint("10.0.0.1", 6379), programs={"redis-cli": f"{tmp_path}/redis-cli"},
                 adopted=edited(file))  # fmt: skip
     path = f"{tmp_path}:{os.environ['PATH']}"
-    variables = {"PATH": path, "LIMIT": "0", "POLICY": "noeviction"} | running
+    variables = {"PATH": path, "LIMIT": "0", "POLICY": "noeviction", "ROLE": "master"}
+    variables |= running
 
     def check(placement: Placement) -> str:
         argv = Redis().build_unpersisted_check(placement, {})

@@ -36,6 +36,10 @@ REFERENCE = ServiceReference(
             "A restart would restore the files' values. `CONFIG REWRITE` writes the effective values.",
         ),
         UntunedReason(
+            "A primary whose files make it a replica, after `REPLICAOF NO ONE`",
+            "A restart would replace its data. `CONFIG REWRITE` removes `replicaof` from the file.",
+        ),
+        UntunedReason(
             "`maxmemory`, eviction, snapshots and the append-only file",
             "These settings determine which data is kept.",
         ),
