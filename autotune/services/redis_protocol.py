@@ -111,9 +111,10 @@ for address in $addresses; do
 done
 """
 # `CONFIG SET` may also have set limits of memory, without which the host may run out of memory after a
-# restart. `REPLICAOF NO ONE` may have made the server a primary: as a replica, it would copy the data of
-# the earlier primary. The unit's command may set the same options, which a restart keeps.
-_UNSAVED_LIMIT_SCRIPT = r"""
+# restart, or the events that applications wait for. `REPLICAOF NO ONE` may have made the server a
+# primary: as a replica, it would copy the data of the earlier primary. The unit's command may set the
+# same options, which a restart keeps.
+_UNSAVED_SETTINGS_SCRIPT = r"""
 refuse() { # sentence about the server: prints it, and how to save the settings of the server
     echo "at port $port $1"
     command="$client -h $address -p $port ${REDISCLI_AUTH:+--askpass }CONFIG REWRITE"
@@ -139,19 +140,23 @@ primary=$(list_values '\(replicaof\|slaveof\)' | tail -n 1 | tr -d "\"'" | tr A-
 case $started$primary in *replicaof* | *slaveof* | *noone) primary= ;; esac
 for address in $addresses; do
     case ${primary:+$(ask INFO)} in
-        *role:master*) refuse "is a primary, but a restart would make it a replica and replace its data" ;;
+        *role:master*) refuse "is a primary, but a restart would make it a replica with other data" ;;
     esac
-    case $started in *maxmemory*) continue ;; esac
-    for default in maxmemory=0 maxmemory-policy=noeviction; do
+    for default in maxmemory=0 maxmemory-policy=noeviction timeout=0 appendfsync=everysec \
+        notify-keyspace-events=
+    do
         name=${default%=*}
+        case $started in *$name*) continue ;; esac
         values=$(list_values "$name" | tr -d "\"'" | tr A-Z a-z)
         [ -n "$values" ] || values=${default#*=}
         [ "$name" != maxmemory ] || values=$(for size in $values; do to_bytes "$size"; done)
         value=$(printf '%s\n' "$values" | tail -n 1)
+        # Redis prints the letters of events in another order than the files.
+        case $name$value in maxmemory | notify-keyspace-events?*) continue ;; esac
         now=$(ask CONFIG GET "$name" | sed -n "1{/^$name\$/!q}; 2p")
-        # If several files set a limit, the position of `include` decides which of them is in effect.
-        if [ -n "$now" ] && [ -n "$value" ] && ! printf '%s\n' "$values" | grep -qxF -e "$now"; then
-            refuse "has $name $now, but its files set $value, which a restart would restore"
+        # If several files set an option, the position of `include` decides which of them is in effect.
+        if [ -n "$now" ] && ! printf '%s\n' "$values" | grep -qxF -e "$now"; then
+            refuse "has $name $now, but its files set ${value:-nothing}, which a restart would restore"
         fi
     done
 done
@@ -162,7 +167,7 @@ done
 _UNPERSISTED_SCRIPT = (
     _AUTH_SCRIPT
     + _UNSAVED_DATA_SCRIPT
-    + _UNSAVED_LIMIT_SCRIPT
+    + _UNSAVED_SETTINGS_SCRIPT
     + r"""
 if [ -n "$4" ] && grep -qi -e '^[[:blank:]]*\(requirepass\|aclfile\|user\)[[:blank:]]' -- $files; then
     echo "uses users or a password from $file, which the replaced file would lose"
@@ -237,9 +242,9 @@ class RedisProtocolServer(Service):
     def build_unpersisted_check(
         self, placement: Placement, files: Mapping[str, bytes], *, allows_data_loss: bool = False
     ) -> Argv | None:
-        """Return a check for data, passwords and limits of memory that a restart would lose.
+        """Return a check for data, passwords and settings that a restart would lose.
 
-        `CONFIG SET` may have changed a password, a limit or the persistence settings. A password may
+        `CONFIG SET` may have changed a password, an option or the persistence settings. A password may
         also be only in a file that autotune replaces.
         """
         client_program = placement.programs["redis-cli"]

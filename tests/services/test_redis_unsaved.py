@@ -153,6 +153,9 @@ CLIENT = r"""#!/bin/sh
 case $* in
     *'CONFIG GET maxmemory') printf 'maxmemory\n%s\n' "$LIMIT" ;;
     *'CONFIG GET maxmemory-policy') printf 'maxmemory-policy\n%s\n' "$POLICY" ;;
+    *'CONFIG GET timeout') printf 'timeout\n%s\n' "$IDLE" ;;
+    *'CONFIG GET appendfsync') printf 'appendfsync\n%s\n' "$SYNC" ;;
+    *'CONFIG GET notify-keyspace-events') printf 'notify-keyspace-events\n%s\n' "$EVENTS" ;;
     *'CONFIG GET'*) ;;
     *INFO) printf 'role:%s\r\n' "$ROLE" ;;
     *) echo PONG ;;
@@ -179,6 +182,13 @@ esac
         ("", {"LIMIT": "100"}, "redis-server /etc/redis.conf --include /etc/limits.conf", ""),
         ("include HERE/more.conf\nmaxmemory 2gb\n", {"LIMIT": "2147483648"}, "redis-server", ""),
         ("maxmemory 2gb\ninclude HERE/more.conf\n", {"LIMIT": "1073741824"}, "redis-server", ""),
+        ("", {"IDLE": "300"}, "redis-server", "has timeout 300, but its files set 0"),
+        ("timeout 300\n", {"IDLE": "300"}, "redis-server", ""),
+        ("AppendFsync no\n", {}, "redis-server", "has appendfsync everysec, but its files set no"),
+        ('notify-keyspace-events ""\n', {"EVENTS": "xE"}, "redis-server",
+         "has notify-keyspace-events xE, but its files set nothing"),
+        ("notify-keyspace-events Ex\n", {"EVENTS": "xE"}, "redis-server", ""),
+        ("", {"LIMIT": "100", "EVENTS": "xE"}, "redis-server --maxmemory 100", "events xE"),
         ("replicaof 10.0.0.2 6379\n", {}, "redis-server", "is a primary, but a restart would"),
         ('SlaveOf "10.0.0.2" 6379\r\n', {}, "redis-server", "make it a replica"),
         ("replicaof 10.0.0.2 6379\n", {"ROLE": "slave"}, "redis-server", ""),
@@ -187,7 +197,7 @@ esac
         ("", {"LIMIT": "100"}, "", ""),  # no such unit, so its command is unknown
     ],
 )  # fmt: skip
-def test_a_role_or_limit_in_no_file_is_told(
+def test_a_role_or_option_in_no_file_is_told(
     tmp_path: Path, text: str, running: dict[str, str], command: str, said: str
 ) -> None:
     file = tmp_path / "redis.conf"
@@ -202,7 +212,7 @@ def test_a_role_or_limit_in_no_file_is_told(
                 adopted=edited(file))  # fmt: skip
     path = f"{tmp_path}:{os.environ['PATH']}"
     variables = {"PATH": path, "LIMIT": "0", "POLICY": "noeviction", "ROLE": "master"}
-    variables |= running
+    variables |= {"IDLE": "0", "SYNC": "everysec", "EVENTS": ""} | running
 
     def check(placement: Placement) -> str:
         argv = Redis().build_unpersisted_check(placement, {})

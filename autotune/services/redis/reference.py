@@ -32,7 +32,8 @@ REFERENCE = ServiceReference(
             "A restart would lose data. `CONFIG REWRITE` writes `save` and `appendonly` to the file.",
         ),
         UntunedReason(
-            "A server whose `maxmemory` or `maxmemory-policy` differs from its files",
+            "A server whose `maxmemory`, `maxmemory-policy`, `timeout`, `appendfsync` or"
+            " `notify-keyspace-events` differs from its files",
             "A restart would restore the files' values. `CONFIG REWRITE` writes the effective values.",
         ),
         UntunedReason(
