@@ -118,11 +118,43 @@ def test_a_node_of_a_cluster_is_refused(printed: str, refused: bool, tmp_path: P
     client = tmp_path / "mariadb"
     client.write_text(f"#!/bin/sh\ncase $* in *wsrep_connected*) echo '{printed}' ;; esac\n")
     client.chmod(0o755)
-    site = replace(SITE, programs={"mariadb": str(client)})
+    site = replace(SITE, programs={**SITE.programs, "mariadb": str(client)})
     argv = mariadb.Mariadb().build_unpersisted_check(site, {})
     done = subprocess.run(argv, capture_output=True, text=True, check=True)
     assert ("Galera" in done.stdout) == refused
     assert len(done.stdout.splitlines()) == 2 * refused
+
+
+@pytest.mark.parametrize(
+    ("set_by_sql", "in_files", "said"),
+    [
+        ("max_connections\t500", "max-connections    151",
+         "has max_connections 500, but its files set 151"),
+        ("max_connections\t500", "max-connections    500", ""),
+        ("read_only\tOFF", "read-only    TRUE", "has read_only OFF, but its files set ON"),
+        ("read_only\tOFF", "read-only    FALSE", ""),
+        ("read_only\tON\ntable_open_cache\t4000", "read-only TRUE\ntable-open-cache 2000",
+         "has table_open_cache 4000"),
+        ("innodb_io_capacity_max\t4000", "innodb-io-capacity-max  4294967295", "files set DEFAULT"),
+        ("", "max-connections    151", ""),
+    ],
+)  # fmt: skip
+def test_a_value_that_only_sql_set_is_refused(
+    set_by_sql: str, in_files: str, said: str, tmp_path: Path
+) -> None:
+    """A restart would end a study's host with other values than it had before."""
+    outputs = {"mariadb": set_by_sql, "mariadbd": f"--------- ----\n{in_files}"}
+    for name, output in outputs.items():
+        (tmp_path / name).write_text(
+            f"#!/bin/sh\ncase $* in *SYSTEM_VARIABLES* | *--help*) cat <<'END'\n{output}\nEND\nesac\n"
+        )
+        (tmp_path / name).chmod(0o755)
+    site = replace(SITE, programs={name: str(tmp_path / name) for name in outputs})
+    argv = mariadb.Mariadb().build_unpersisted_check(site, {})
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    sentence, _, hint = done.stdout.partition("\n")
+    assert (said in sentence, bool(said)) == (True, bool(sentence))
+    assert ("SET GLOBAL" in hint) == bool(said)
 
 
 SHOP = """\

@@ -29,6 +29,10 @@ REFERENCE = ServiceReference(
             " refuses such a host.",
         ),
         UntunedReason(
+            "A server that `SET GLOBAL` gave other values than its files",
+            "A restart would restore the files' values. Write the effective values to the files.",
+        ),
+        UntunedReason(
             "An option under another name (`skip_…`, `maximum_…`, an abbreviation)",
             "The effective line would be unclear. Use the full name.",
         ),

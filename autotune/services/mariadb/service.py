@@ -39,13 +39,6 @@ wrong=$(printf '%s\\n' "$said" | grep -E -e "$pattern") || [ "$status" = 0 ] || 
 printf '%s\\n' "$wrong"
 exit 1
 """
-# Arguments: the command that prints whether the server is connected to a cluster. After all nodes have
-# stopped, a cluster starts again only if an administrator selects its first node (galera_new_cluster).
-_CLUSTER_CHECK_SCRIPT = """
-case $("$@" 2>/dev/null) in *ON) ;; *) exit ;; esac
-echo "is a node of a Galera cluster, which stops if all hosts of its tier restart together"
-echo "remove the tier, or tune a copy of the database outside of the cluster"
-"""
 _ERROR_PATTERN = r"\[ERROR\]|option '({})': .* adjusted to".format(
     "|".join(parameter.name.replace("_", "[-_]") for parameter in PARAMETERS)
 )
@@ -54,6 +47,33 @@ _ERROR_PATTERN = r"\[ERROR\]|option '({})': .* adjusted to".format(
 _SWITCHES = {"TRUE": "ON", "FALSE": "OFF"}
 # MariaDB prints these numbers instead of values that it computes at startup.
 _UNSET_NUMBERS = ("4294967295", "18446744073709551615")
+# Values that `SET GLOBAL` set after the start. Statements in `init_file` set theirs again at each start.
+_UNSAVED_QUERY = f"""
+SELECT LOWER(VARIABLE_NAME), GLOBAL_VALUE FROM information_schema.SYSTEM_VARIABLES
+WHERE GLOBAL_VALUE_ORIGIN = 'SQL' AND COALESCE(@@GLOBAL.init_file, '') = ''
+AND VARIABLE_NAME IN {("READ_ONLY", *(parameter.name.upper() for parameter in PARAMETERS))}
+"""  # noqa: S608  # all names are constants
+# Arguments: the server, the client without a statement. After all nodes have stopped, a cluster only
+# starts again if an administrator selects its first node (galera_new_cluster).
+_RESTART_CHECK_SCRIPT = rf"""
+program=$1
+shift
+case $("$@" "SHOW GLOBAL STATUS LIKE 'wsrep_connected'" 2>/dev/null) in *ON)
+    echo "is a node of a Galera cluster, which stops if all hosts of its tier restart together"
+    echo "remove the tier, or tune a copy of the database outside of the cluster"
+    exit ;;
+esac
+unsaved=$("$@" "{_UNSAVED_QUERY}" 2>/dev/null)
+[ -n "$unsaved" ] || exit 0
+options=$("$program" --verbose --help 2>/dev/null | sed 's/ TRUE$/ ON/; s/ FALSE$/ OFF/')
+printf '%s\n' "$unsaved" | while read -r name now; do
+    value=$(printf '%s\n' "$options" | sed -n "s/^$(printf %s "$name" | tr _ -)  *//p" | tail -n 1)
+    case $value in "$now" | '') continue ;; {" | ".join(_UNSET_NUMBERS)}) value=DEFAULT ;; esac
+    echo "has $name $now, but its files set $value, which a restart would restore"
+    echo "write \`$name = $now\` to its files, or run \`SET GLOBAL $name = $value\`"
+    exit
+done
+"""
 
 
 class Mariadb(Service):
@@ -99,9 +119,12 @@ class Mariadb(Service):
     def build_unpersisted_check(
         self, placement: Placement, files: Mapping[str, bytes], *, allows_data_loss: bool = False
     ) -> Argv:
-        """Return a check for a cluster, which a restart of all of its nodes would stop."""
-        query_command = build_query_command(placement, "SHOW GLOBAL STATUS LIKE 'wsrep_connected'")
-        return ("sh", "-c", _CLUSTER_CHECK_SCRIPT, "sh", *query_command)
+        """Return a check for a cluster, which a restart of all of its nodes would stop, and for values
+        that a restart would lose.
+        """
+        client_command = build_query_command(placement, "")[:-1]
+        program = placement.programs["mariadbd"]
+        return ("sh", "-c", _RESTART_CHECK_SCRIPT, "sh", program, *client_command)
 
     def get_socket(self, placement: Placement) -> str | Endpoint:
         return placement.adopted_address or placement.listen
