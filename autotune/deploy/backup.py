@@ -146,8 +146,15 @@ class HostBackup:
 
     def merge_later(self, later: HostBackup) -> HostBackup:
         """Return this backup, extended by files, units and kernel values that only ``later`` contains.
-        The merged backup describes the state before both changes.
+        The merged backup describes the state before both changes. A file that only ``later`` wrote has
+        its content from before that deployment.
         """
+        earlier_files = {
+            path: file
+            for path, file in self.state.files.items()
+            # autotune may have removed a file that was missing later
+            if path in self.last_written or later.state.files.get(path, FileState()).is_absent
+        }
         written_digests = {
             name: (*self.last_written.get(name, ()), *later.last_written.get(name, ()))
             for name in {**self.last_written, **later.last_written}
@@ -155,7 +162,7 @@ class HostBackup:
         return replace(
             self,
             state=HostState(
-                {**later.state.files, **self.state.files},
+                {**later.state.files, **earlier_files},
                 {**later.state.units, **self.state.units},
                 {**later.state.sysctls, **self.state.sysctls},
             ),
@@ -174,7 +181,7 @@ class HostBackup:
             path: file.content
             for path, file in later.state.files.items()
             if file.content is not None
-            and path in self.state.files
+            and path in self.state.files.keys() & self.last_written.keys()
             and not {file.digest, ANY_DIGEST} & {*self.replaceable_digests(path)}
         }
 

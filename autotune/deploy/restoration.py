@@ -9,6 +9,7 @@ from functools import partial
 from autotune.deploy.desired_state import plan_host
 from autotune.deploy.host import ManagedHost
 from autotune.deploy.host_state import (
+    FileState,
     HostPlan,
     HostState,
     ObservedHost,
@@ -152,8 +153,26 @@ def _find_restorable_state(host: ManagedHost, observed: ObservedHost) -> HostSta
     }
     return replace(
         original_state,
+        files=_select_restorable_files(host, observed),
         units=units,
         sysctls=existing_sysctls,
         enabled=enabled,
         definitions=definitions,
     )
+
+
+def _select_restorable_files(host: ManagedHost, observed: ObservedHost) -> dict[str, FileState]:
+    """Return the original files, without the files that others changed but autotune never wrote.
+    These files are reported.
+    """
+    original_files = host.original_state.files
+    foreign_paths = {
+        path
+        for path in original_files.keys() - host.backup.last_written.keys()
+        # autotune may have removed a missing file, or created a directory
+        if observed.files[path].kind not in ("absent", "directory")
+        and not observed.files[path].matches(original_files[path])
+    }
+    for path in sorted(foreign_paths):
+        host.note(f"{host.name}: {path} is not restored, because only others have changed it")
+    return {path: file for path, file in original_files.items() if path not in foreign_paths}

@@ -930,6 +930,46 @@ def test_what_others_changed_between_a_kept_deployment_and_a_later_study_is_kept
     assert len([line for line in lines if "conf, which others had changed, is in" in line]) == 1
 
 
+def keep_one_of_two_files(locked: Locked, place: Path) -> None:
+    """Keep a deployment that changes only one of its files, as `apply` often does."""
+    files = {str(place / "conf"): FileState(b"tuned\n"), str(place / "more"): FileState(b"original\n")}
+    host = locked("study")
+    deploy(host, replace(tuned(place), files=files))
+    host.commit()
+    host.lock.unlock()
+
+
+@pytest.mark.parametrize("is_study_lost", [True, False])
+def test_a_file_that_only_others_changed_is_not_restored(
+    locked: Locked, here: Host, tmp_path: Path, is_study_lost: bool
+) -> None:
+    keep_one_of_two_files(locked, tmp_path)
+    (tmp_path / "more").write_text("edited for a month\n")
+    study = tmp_path / ("lost" if is_study_lost else "studies/study")
+    lines = restore_hosts(
+        study, {"here": here}, SERVICE_MANAGER, prefers_host_copies=is_study_lost
+    )
+    assert (tmp_path / "conf").read_text() == "original\n"
+    assert (tmp_path / "more").read_text() == "edited for a month\n"
+    assert f"here: {tmp_path / 'more'} is not restored, because only others have changed it" in lines
+    assert overwritten(tmp_path) == {}
+    assert not (tmp_path / "autotune" / "kept.json").exists()
+
+
+def test_a_file_that_only_a_later_study_wrote_is_restored_as_that_study_read_it(
+    locked: Locked, here: Host, tmp_path: Path
+) -> None:
+    keep_one_of_two_files(locked, tmp_path)
+    (tmp_path / "more").write_text("edited for a month\n")
+    killed = locked("later")
+    deploy(killed, tuned(tmp_path, b"tuned again\n"))
+    killed.lock.unlock()
+    restore_hosts(tmp_path / "lost", {"here": here}, SERVICE_MANAGER, prefers_host_copies=True)
+    assert (tmp_path / "conf").read_text() == "original\n"
+    assert (tmp_path / "more").read_text() == "edited for a month\n"
+    assert overwritten(tmp_path) == {}
+
+
 def test_a_host_that_is_not_as_before_is_not_rolled_back(here: Host, tmp_path: Path) -> None:
     unit = tmp_path / "units" / UNIT
     unit.write_text("inactive\n")
