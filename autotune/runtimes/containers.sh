@@ -153,12 +153,24 @@ read_env_files() {
     env_files=$(label "$1" com.docker.compose.project.environment_file) || return
     case $env_files in /*) ;; *) env_files= ;; esac
 }
+# container: fails if the name of its image now refers to another image, which a new container would get. A container
+# that autotune created is not checked, because a restore must recreate it in any case.
+same_image() {
+    [ -z "$(label "$1" autotune)" ] || return 0
+    name=$(look_into '{{.Config.Image}}' "$1") && used=$(look_into '{{.Image}}' "$1") || { echo "$name $used"; return 1; }
+    named=$(engine image inspect --format '{{.Id}}' "$name" 2>/dev/null)
+    [ -z "$named" ] || [ "${named#sha256:}" = "${used#sha256:}" ] || {
+        echo "$name no longer refers to the image of $service of $project, and a new container would run another" \
+            "image: recreate the container with Compose first"
+        return 1
+    }
+}
 # Only the override may change the container. Otherwise, a service other than the user's would be measured.
 recreate() { # container ID, or nothing
     before='' env_files='' directory=''
     [ -z "$1" ] || {
         before=$(definition "$1" | cut -d ' ' -f 1-3) && nameless "$1" && independent "$1" && same_files "$1" &&
-            read_env_files "$1"
+            same_image "$1" && read_env_files "$1"
     } || return
     compose up -d --no-deps --no-build --force-recreate "$service" || return
     id=$(container) && [ -n "$id" ] || { echo "$project has no container of $service: $id"; return 1; }

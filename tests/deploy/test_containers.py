@@ -202,7 +202,7 @@ container"""
 
 ENGINE = """\
 as_owner() {
-    label=
+    label=BEFORE
     [ ! -e FILES/created ] || label=LABEL
     case "$*" in
         'podman-compose version') echo 'podman-compose version VERSION' ;;
@@ -210,6 +210,9 @@ as_owner() {
         *' --format '*oneoff*) echo 'web1 autotune-test_web_1 ' ;;
         *' ps -aq '*) printf '%s\\n' web1 db1 ;;
         *printf*) echo 'image same' ;;
+        *Config.Image*) echo shop-web ;;
+        *'{{.Image}} '*) echo 1a ;;
+        *' image inspect '*shop-web) echo sha256:IMAGE ;;
         *Dependencies*) printf '%s\\n' pod1 db1 ;;
         *Labels*) echo "$label" ;;
         *.Name*db1) echo autotune-test_db_1 ;;
@@ -218,13 +221,18 @@ as_owner() {
 """
 
 
-def restarted(files: Path, version: str, label: str = "ef01") -> subprocess.CompletedProcess[str]:
-    """Restart a service whose container must be recreated. ``label`` is that of the new container."""
+def restarted(
+    files: Path, version: str, label: str = "ef01", *, before: str = "", image: str = "1a"
+) -> subprocess.CompletedProcess[str]:
+    """Restart a service whose container must be recreated. ``label`` is that of the new container, and
+    ``before`` that of the old one. ``image`` is what the name of its image refers to.
+    """
     override = files / PROJECT / "web" / "override.json"
     override.parent.mkdir(parents=True)
     override.write_text(' "autotune": "ef01"\n')
     functions = ENGINE.replace("FILES", str(files)).replace("VERSION", version)
-    functions = functions.replace("LABEL", label)
+    for word, text in (("LABEL", label), ("BEFORE", before), ("IMAGE", image)):
+        functions = functions.replace(word, text)
     script = f"{SERVICE_MANAGER.shell_functions}\nmounted={files}\n{functions}\nrestart {UNIT}"
     return subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False)
 
@@ -247,6 +255,20 @@ def test_a_container_that_was_not_recreated_is_an_error(tmp_path: Path) -> None:
     done = restarted(tmp_path, "1.4.0", label="")
     assert (done.returncode, (tmp_path / "created").exists()) == (1, True)
     assert "web of autotune-test was not recreated" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("image", "before", "is_recreated"),
+    [("1a", "", True), ("2b", "", False), ("2b", "ab12", True)],
+    ids=["the same image", "another image", "created by autotune"],
+)
+def test_a_container_is_not_recreated_from_another_image(
+    tmp_path: Path, image: str, before: str, is_recreated: bool
+) -> None:
+    """A pull or a build may have moved the name of the image since the container was created."""
+    done = restarted(tmp_path, "1.4.0", before=before, image=image)
+    assert (done.returncode == 0, (tmp_path / "created").exists()) == (is_recreated, is_recreated)
+    assert is_recreated or "shop-web no longer refers to the image of web of" in done.stdout
 
 
 CREATED_FROM = """\
