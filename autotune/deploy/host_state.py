@@ -210,6 +210,16 @@ def _list_changed_pieces(old_definition: str, new_definition: str) -> list[str]:
     return [piece.partition("=")[0] for piece in old_definition.split() if piece not in new_pieces]
 
 
+def was_replaced_by_others(old_definition: str, new_definition: str) -> bool:
+    """True if others recreated a container after its backup, without the files of a deployment.
+
+    Such a container has the piece ``replaced`` in its definition until the files are removed.
+    """
+    return "replaced=yes" in new_definition.split() and bool(
+        _list_changed_pieces(old_definition, new_definition)
+    )
+
+
 def find_boot_changes(desired: HostState, observed: ObservedHost) -> dict[str, bool]:
     """Return the units whose start at boot must be enabled (true) or disabled (false). A unit that does
     not exist does not start.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -17,6 +17,7 @@ from autotune.deploy.host_state import (
     list_differences,
     list_shared_directories,
     split_into_steps,
+    was_replaced_by_others,
 )
 from autotune.errors import AutotuneError
 from autotune.services.base import Action
@@ -148,16 +149,13 @@ def _find_restorable_state(host: ManagedHost, observed: ObservedHost) -> HostSta
                 f"{host.name}: replaced {name} = {current_value}, which others had set, with {value}"
             )
     enabled = {unit: starts for unit, starts in host.backup.toggled_units.items() if unit in units}
-    definitions = {
-        u: definition for u, definition in host.backup.definitions.items() if units.get(u)
-    }
     return replace(
         original_state,
         files=_select_restorable_files(host, observed),
         units=units,
         sysctls=existing_sysctls,
         enabled=enabled,
-        definitions=definitions,
+        definitions=_select_definitions(host, observed, units),
     )
 
 
@@ -176,3 +174,20 @@ def _select_restorable_files(host: ManagedHost, observed: ObservedHost) -> dict[
     for path in sorted(foreign_paths):
         host.note(f"{host.name}: {path} is not restored, because only others have changed it")
     return {path: file for path, file in original_files.items() if path not in foreign_paths}
+
+
+def _select_definitions(
+    host: ManagedHost, observed: ObservedHost, units: Mapping[str, bool]
+) -> dict[str, str]:
+    """Return the original definitions of running units, without units that others recreated after
+    the backup. These units are reported, because a restore does not recreate them.
+    """
+    definitions = {}
+    for unit, definition in host.backup.definitions.items():
+        if not units.get(unit):
+            continue
+        if was_replaced_by_others(definition, observed.units[unit].definition):
+            host.note(f"{host.name}: others have recreated {unit} since the backup")
+        else:
+            definitions[unit] = definition
+    return definitions

@@ -82,6 +82,8 @@ units() {
         if [ -n "$id" ]; then
             state=$(look_into '{{.State.Status}} {{.State.Pid}} {{.RestartCount}}' "$id") || return
             state="$state $(definition "$id")" || return
+            # Others recreated a container that lacks the mounts of the override.
+            [ ! -e "$override" ] || [ -n "$(label "$id" autotune)" ] || state="${state}replaced=yes"
         fi
         echo "$exists $state"
     done

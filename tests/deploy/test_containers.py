@@ -271,6 +271,24 @@ def test_a_container_is_not_recreated_from_another_image(
     assert is_recreated or "shop-web no longer refers to the image of web of" in done.stdout
 
 
+@pytest.mark.parametrize(("label", "is_replaced"), [("", True), ("ef01", False)])
+def test_a_container_without_the_files_of_a_deployment_was_replaced_by_others(
+    tmp_path: Path, label: str, is_replaced: bool
+) -> None:
+    override = tmp_path / PROJECT / "web" / "override.json"
+    override.parent.mkdir(parents=True)
+    override.touch()
+    script = f"""{SERVICE_MANAGER.shell_functions}
+mounted={tmp_path}
+container() {{ echo web1; }}
+look_into() {{
+    case $1 in *Labels*) echo '{label}' ;; *State*) echo running 1 0 ;; *) echo image same ;; esac
+}}
+units {UNIT}"""
+    printed = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)
+    assert printed.stdout.endswith(" replaced=yes\n") == is_replaced
+
+
 CREATED_FROM = """\
 as_owner() {
     [ ! -e FILES/created ] || label=ef01

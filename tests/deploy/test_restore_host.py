@@ -41,7 +41,7 @@ from autotune.deploy.host_commands import (
     run_commands,
 )
 from autotune.deploy.host_lock import HostLock
-from autotune.deploy.host_state import FileState, HostPlan, HostState
+from autotune.deploy.host_state import FileState, HostPlan, HostState, ObservedUnit
 from autotune.deploy.managed_hosts import (
     LoadHosts,
     ManagedHosts,
@@ -968,6 +968,36 @@ def test_a_file_that_only_a_later_study_wrote_is_restored_as_that_study_read_it(
     assert (tmp_path / "conf").read_text() == "original\n"
     assert (tmp_path / "more").read_text() == "edited for a month\n"
     assert overwritten(tmp_path) == {}
+
+
+@pytest.mark.parametrize(
+    ("definition", "is_restored"),
+    [("image=2 mounts=1 replaced=yes", True), ("image=2 mounts=2", False)],
+)
+def test_a_container_that_others_replaced_is_not_compared_with_its_backup(
+    here: Host, tmp_path: Path, definition: str, is_restored: bool
+) -> None:
+    """As after the release of a new image. Otherwise, its host could never be restored."""
+    definitions = ["image=1 mounts=1"]
+
+    def parse_units(names: tuple[str, ...], output: str) -> dict[str, ObservedUnit]:
+        units = SERVICE_MANAGER.parse_units(names, output)
+        return {name: replace(unit, definition=definitions[-1]) for name, unit in units.items()}
+
+    manager = replace(SERVICE_MANAGER, parse_units=parse_units)
+    host = ManagedHost("here", here, BackupStore(tmp_path / "study"), "study", manager)
+    host.lock.lock()
+    deploy(host, tuned(tmp_path))
+    definitions.append(definition)
+    if is_restored:
+        restore_host(host)
+        assert host.notes == [f"here: others have recreated {UNIT} since the backup"]
+    else:
+        with pytest.raises(AutotuneError, match=rf"backup: {UNIT} \(image, mounts\)"):
+            restore_host(host)
+    assert host.is_changed != is_restored
+    assert (tmp_path / "conf").read_text() == "original\n"
+    host.lock.unlock()
 
 
 def test_a_host_that_is_not_as_before_is_not_rolled_back(here: Host, tmp_path: Path) -> None:
