@@ -3,6 +3,7 @@ swap_file() {
   is_pending "$1" || return 0
   read -r was bits account <"$work/$1.before"
   [ "$was" != absent ] || was=
+  [ "$6" != kernel ] || sha256sum <"$work/$1.new" >"$backup/kernel.sum" || return
   told=$(swap "$2" "$(cat "$work/$1.staged")" '' "$was" 2>&1) || { echo "$2: $told" >&2; return 1; }
   [ -z "$told" ] || echo "others had changed $2: their version is kept as $told" >&2
 }
@@ -14,11 +15,13 @@ verify_file() { # fails if others have changed the new file
   return 1
 }
 restore_file() {
-  kept=$backup/files$2 told=
+  kept=$backup/files$2 told= written=$4
+  # The kernel file also contains lines of others, so its new digest is only known on the host.
+  [ "$6" != kernel ] || { read -r written rest <"$backup/kernel.sum"; } 2>/dev/null || written=any
   if [ -e "$kept" ]; then
-    is_as_kept "$2" "$kept" || told=$(reinstate "$2" "$kept" "$4" 2>&1)
+    is_as_kept "$2" "$kept" || told=$(reinstate "$2" "$kept" "$written" 2>&1)
   elif grep -qxF -- "$2" "$backup/absent"; then
-    told=$(remove "$2" "$4" 2>&1)
+    told=$(remove "$2" "$written" 2>&1)
   else
     return 0
   fi || { not_restored "$2: $told"; return 0; }

@@ -244,6 +244,25 @@ def test_it_can_be_rolled_back_later(machine: Machine) -> None:
     assert "is not a complete backup" in refused.stderr
 
 
+@pytest.mark.parametrize("before", ["", "vm.swappiness = 60\n"])
+def test_lines_that_others_added_to_the_kernel_file_later_are_kept_aside(
+    machine: Machine, before: str
+) -> None:
+    """A study may have kept its kernel values there, which would be lost at the next boot."""
+    if before:
+        machine.kernel_file.write_text(before)
+    done = machine.run(of_host())
+    assert done.returncode == 0, done.stderr
+    with machine.kernel_file.open("a") as file:
+        file.write("vm.swappiness = 10\n")
+    restored = machine.run(of_host(), "--restore", done.stdout.split()[-3])
+    assert restored.returncode == 0, restored.stderr
+    assert machine.kernel_file.exists() == bool(before)
+    (copy,) = (machine.top / "root/var/lib/autotune/overwritten").rglob("zz-autotune.conf")
+    assert copy.read_text().endswith("vm.swappiness = 10\n")
+    assert f"their version is kept as {copy}" in restored.stderr
+
+
 def test_a_file_that_is_not_the_one_expected_is_not_overwritten(machine: Machine) -> None:
     before = machine.state()
     text = of_host(original="somebody else's\n")
