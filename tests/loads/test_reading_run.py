@@ -156,6 +156,25 @@ def test_a_short_ramp_goes_over_into_the_reading_and_is_in_no_count(
         assert {round(moment - min(moments), 3) for moment in moments} == {0.0, 0.25}
 
 
+@pytest.mark.parametrize("ramp_seconds", [0.0, 0.25, 1.0])
+def test_complete_responses_are_requested_together_with_the_load_of_all_hosts(
+    ramp_seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Requests that start earlier and the ramp-up could together exceed the maximum rate."""
+    clocks = {"load0": 10**18, "load1": 3 * 10**18}
+    monkeypatch.setattr(start_times, "agree_start_times", lambda _: clocks)
+    hosts = [Recorder(name) for name in clocks]
+    take_reading(
+        HttperfGenerator(),
+        Request(Endpoint("198.18.0.1", 80), "/", RIGHT),
+        replace(PATIENT, seconds=2.0, ramp_seconds=ramp_seconds),
+        *hosts,
+        max_rate=40.0,
+    )
+    (sample,) = [begin(argv) for argv, _ in hosts[0].ran if "curl --disable" in " ".join(argv)]
+    assert sample == max(begin(argv) for argv, _ in hosts[0].ran if "httperf" in argv)
+
+
 def begin(argv: Argv) -> float:
     """Seconds from now, or on the host's clock, at which a command is to begin."""
     if argv[4] == "prlimit":
