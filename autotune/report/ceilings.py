@@ -182,10 +182,15 @@ def _format_request_rate(ceiling: StackCeiling) -> str:
 
 
 def _format_latencies(ceiling: StackCeiling) -> str:
-    return ", ".join(
+    """Return the percentiles as text. While load.max_rate delays a request, the generator reads no
+    response, so the latencies of several clients include waits.
+    """
+    latencies = ", ".join(
         f"{percentile_name} {fmt.format_latency(latency_seconds)}"
         for percentile_name, latency_seconds in ceiling.percentiles.items()
     )
+    includes_waits = bool(latencies) and ceiling.limited and ceiling.concurrency > 1
+    return f"{latencies} (including waits for load.max_rate)" if includes_waits else latencies
 
 
 def _format_error_counts(ceiling: StackCeiling) -> list[str]:

@@ -56,6 +56,20 @@ def test_a_closed_loop_is_labelled_so() -> None:
     assert STACK.ceilings[0].percentiles == {"p50": 0.00741, "p99": 0.0202}
 
 
+@pytest.mark.parametrize(
+    ("clients", "is_limited", "says_so"), [(5, True, True), (1, True, False), (5, False, False)]
+)
+def test_latencies_that_include_waits_for_the_maximum_rate_are_marked(
+    clients: int, is_limited: bool, says_so: bool
+) -> None:
+    result = ClosedLoopCeiling(clients, 5.0, 605, {}, {50.0: 0.01}, is_rate_limited=is_limited)
+    ceilings = StackCeilings("wrk", (StackCeiling.from_result(result),))
+    (row,) = build_ceilings_table(ceilings).rows
+    for text in ("\n".join(format_ceiling_lines(ceilings)), row[2]):
+        assert ("p50 10 ms (including waits for load.max_rate)" in text) is says_so
+        assert "p50 10 ms" in text
+
+
 def test_the_chain_stands_beside_its_caches() -> None:
     said = "\n".join(format_ceiling_lines(CACHES))
     assert "18,768 ops/s  0.02 Gb/s  hit rate 90.9 %" in said
