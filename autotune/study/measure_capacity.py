@@ -286,7 +286,7 @@ def _measure_alternately(
                 f"{peak.limit}), so no gain can be measured",
                 hint="raise load.max_rate, or add hosts to load.hosts",
             )
-        if not peak.is_feasible:
+        if not peak.met_slo:
             raise AutotuneError(
                 f"{side_label}: the SLO is not met at any rate tried",
                 hint="loosen `slo:` in the target, or compare other configurations",

@@ -16,6 +16,7 @@ from autotune.environments.peak import Peak
 from autotune.errors import AutotuneError, UsageError
 from autotune.services.base import Settings
 from autotune.space.space import SearchSpace
+from autotune.study import measure_capacity
 from autotune.study.measure_capacity import (
     ComparisonConfiguration,
     Measurement,
@@ -212,3 +213,23 @@ def test_an_export_with_the_baseline_settings_is_not_compared_with_the_baseline(
     request = build_measurement_request(environment, None, str(tmp_path), 1)
     assert request.against is not None
     assert (request.settings, request.against.settings) == ({}, settings)
+
+
+@pytest.mark.parametrize("verdict", ["unmeetable", "unmet"])
+def test_a_configuration_that_met_the_objective_at_no_rate_has_no_gain(
+    verdict: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The peak of a search that ran out of time is only an estimate."""
+    good = Peak(120.0, 110.0, 130.0, 0.03, "measured")
+    missed = Peak(700.0, 300.0, 1600.0, 0.5, verdict)
+
+    def measure_once(*inputs: Any) -> tuple[Trial, Peak]:
+        peak = missed if inputs[-1] == measure_capacity.CONFIGURATION_LABEL else good
+        return Trial(0, Phase.MEASURE, {}, peak=peak), peak
+
+    monkeypatch.setattr(measure_capacity, "_measure_once", measure_once)
+    baseline = ComparisonConfiguration("baseline", {})
+    request = measure_capacity.MeasurementRequest({}, baseline, 1)
+    unused: Any = None
+    with pytest.raises(AutotuneError, match="^the configuration: the SLO is not met at any rate"):
+        measure_capacity._measure_alternately(unused, request, baseline, tmp_path)
