@@ -34,7 +34,8 @@ class CachePeak:
     to ``high``.
 
     ``gigabits`` (Gb/s) and ``hit_share`` (fraction of gets) come from readings up to ``rate``. If no
-    rate meets the objective, ``failure`` contains the reason.
+    rate meets the objective, ``failure`` contains the reason. If the load could not reach the peak
+    (``is_load_limited``), ``rate`` is a lower bound.
     """
 
     shape: str
@@ -46,6 +47,7 @@ class CachePeak:
     hit_share: float = 0.0
     keys_per_get: int = 1
     failure: str | None = None
+    is_load_limited: bool = False
 
 
 def derive_cache_slo(stack: Slo) -> Slo:
@@ -135,6 +137,7 @@ def _build_cache_peak(
         hit_share=1.0 - sum(reading.misses for reading in readings_below_peak) / get_count
         if get_count
         else 0.0,
+        is_load_limited=capacity.limit is not None,
     )
 
 

@@ -72,6 +72,7 @@ class CacheCeiling:
     keys_per_get: int = 1
     failure: str | None = None
     generator = "memcaslap (closed loop)"
+    is_load_limited = False
 
     @property
     def rate(self) -> float:

@@ -81,6 +81,7 @@ def _encode_cache_ceilings(ceilings_record: CacheCeilings) -> documents.CacheCei
                 "gigabits": ceiling.gigabits,
                 "hits": ceiling.hits,
                 "failed": ceiling.failed,
+                "limited": ceiling.limited,
             }
             for ceiling in ceilings_record.ceilings
         ],
@@ -157,7 +158,7 @@ def _format_ceilings_title(ceilings_record: Ceilings) -> str:
 
 def _format_load_share_note(ceilings_record: Ceilings) -> str:
     """Return a note that compares the keys/s that the stack reads with the ceiling of the caches; empty
-    if one of them is unknown.
+    if one of them is unknown. If the load of the caches was limited, the share is an upper bound.
 
     The reference is the last ceiling if it was measured with several keys per request. Otherwise the
     reference is the first ceiling, with one key per request.
@@ -169,9 +170,11 @@ def _format_load_share_note(ceilings_record: Ceilings) -> str:
         condition, ceiling = "with one key per request", ceilings_record.ceilings[0]
     if not (ceiling.rate and ceilings_record.chain):
         return ""
+    share_text = fmt.format_share(ceilings_record.chain, ceiling.rate)
+    bound_text = "at most " if ceiling.limited else ""
     return (
         f"at capacity the stack reads {fmt.format_rate(ceilings_record.chain)} keys/s: "
-        f"{fmt.format_share(ceilings_record.chain, ceiling.rate)} of the caches' own ceiling {condition}"
+        f"{bound_text}{share_text} of the caches' own ceiling {condition}"
     )
 
 

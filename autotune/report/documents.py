@@ -207,6 +207,7 @@ class CacheCeilingObject(TypedDict):
     gigabits: float
     hits: float
     failed: str | None
+    limited: bool
 
 
 class CacheCeilingsObject(TypedDict):

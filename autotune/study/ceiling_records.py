@@ -66,7 +66,8 @@ class CacheCeilingAtSize:
     """The result for cached objects of one size (``objects``), measured with the generator ``how``.
 
     ``together`` is the number of keys per get. ``rate`` is in operations/s, ``gigabits`` in Gb/s,
-    ``hits`` a fraction of the gets. ``failed`` is the reason for a missing result.
+    ``hits`` a fraction of the gets. ``failed`` is the reason for a missing result. If the load was
+    ``limited``, ``rate`` is a lower bound.
     """
 
     objects: str
@@ -76,6 +77,7 @@ class CacheCeilingAtSize:
     gigabits: float
     hits: float
     failed: str | None
+    limited: bool = False
 
     @classmethod
     def from_result(cls, result: CacheCeiling | CachePeak) -> CacheCeilingAtSize:
@@ -88,6 +90,7 @@ class CacheCeilingAtSize:
             gigabits=round(result.gigabits, 4),
             hits=round(result.hit_share, 4),
             failed=_mask_text(result.failure),
+            limited=result.is_load_limited,
         )
 
 

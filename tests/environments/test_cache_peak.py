@@ -138,3 +138,13 @@ def test_a_guess_is_no_peak(verdict: CapacityVerdict, is_failure: bool) -> None:
     peak = _build_cache_peak(CACHE_SHAPES[0], "mutilate", capacity, [])
     assert (peak.failure is not None) is is_failure
     assert peak.rate == (0.0 if is_failure else 900.0)
+
+
+@pytest.mark.parametrize(("verdict", "limit"), [("measured", None), ("limited", "load.max_rate")])
+def test_a_peak_of_a_limited_load_is_a_lower_bound(
+    verdict: CapacityVerdict, limit: str | None
+) -> None:
+    capacity = Capacity(900.0, 900.0, 1000.0, 0.1, verdict, (), 60.0, Noise(), limit)
+    peak = _build_cache_peak(CACHE_SHAPES[0], "mutilate", capacity, [])
+    assert (peak.rate, peak.failure) == (900.0, None)
+    assert peak.is_load_limited is (limit is not None)

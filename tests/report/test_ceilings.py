@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from autotune.environments.cache_peak import CachePeak
 from autotune.loads.closed_load import ClosedLoopCeiling
 from autotune.loads.memcaslap import CacheCeiling
 from autotune.report.ceilings import build_ceilings_json, build_ceilings_table, format_ceiling_lines
@@ -78,6 +79,14 @@ def test_the_chain_stands_beside_its_caches() -> None:
     assert found["schema"] == 1
     assert found["chain"] == 24_825.0
     assert found["ceilings"][1]["failed"]
+
+
+@pytest.mark.parametrize(("is_limited", "bound"), [(False, ""), (True, "at most ")])
+def test_a_share_of_a_lower_bound_is_an_upper_bound(is_limited: bool, bound: str) -> None:
+    peak = CachePeak("100 B", "mutilate", 50_000.0, is_load_limited=is_limited)
+    alone = replace(CACHES, ceilings=(CacheCeilingAtSize.from_result(peak),))
+    *_, note = format_ceiling_lines(alone)
+    assert note.endswith(f": {bound}50 % of the caches' own ceiling with one key per request")
 
 
 def test_an_unknown_capacity_is_not_compared_with_the_caches() -> None:
