@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from autotune.deploy import adopted_files
+from autotune.environments.stack_files import find_template_overrides
 from autotune.errors import AutotuneError, UsageError
 from autotune.loads.load_commands import find_excess_rate
 from autotune.report import format as fmt
@@ -407,6 +409,26 @@ def _check_host_counts(target_file: TargetFile, tier: str, host_counts: Sequence
             hint=f"use numbers from 1 to {host_count}, or list more hosts in the target",
         )
     _check_distinct(host_counts)
+    if min(host_counts) < host_count:
+        _check_complete_files(target_file, tier)
+
+
+def _check_complete_files(target_file: TargetFile, tier: str) -> None:
+    """Raise UsageError if a tier, or a tier that calls it, keeps its hosts' own files. They list every host
+    of the tier, and autotune does not change the servers in them.
+    """
+    target = target_file.target
+    own_files = adopted_files.read_adopted_files(find_template_overrides(target_file))
+    adopted_tiers = {instance_name.partition(".")[0] for instance_name in own_files}
+    for name, tier_model in target.tiers.items():
+        has_own_files = target.edits_host_files(name) or (
+            name in adopted_tiers and tier_model.installed and target.simulated is None
+        )
+        if has_own_files and tier in (name, *tier_model.required_tiers):
+            raise UsageError(
+                f"tier {name} keeps its hosts' own files, and autotune changes no servers in them",
+                hint="write `replace: true` and no `templates:`, so that autotune writes complete files",
+            )
 
 
 def _check_distinct(values: Sequence[Value]) -> None:

@@ -99,6 +99,44 @@ def test_mistakes_are_named(
         build_plan(tmp_path, over, **more)
 
 
+ADOPTED = """\
+name: shop
+slo: {p99: 50ms}
+hosts: {lb1: {address: 10.0.0.9}, web1: {address: 10.0.0.1}, web2: {address: 10.0.0.2}}
+tiers:
+  lb: {hosts: lb1, service: nginx, forwards_to: web}
+  web: {hosts: [web1, web2], service: nginx+php-fpm}
+load: {path: /}
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "counts", "refused"),
+    [
+        ("load:", "load:", "web=1,2", "lb"),
+        ("nginx, forwards_to", "nginx, replace: true, forwards_to", "web=1,2", "web"),
+        ("service: nginx", "templates: own, service: nginx", "web=1,2", "lb"),
+        ("load:", "load:", "web=2", None),
+        ("load:", "replace: true\nload:", "web=1,2", None),
+        ("load:", "load:", "lb=1", None),
+    ],
+)
+def test_hosts_whose_own_files_name_them_are_not_left_out(
+    tmp_path: Path, old: str, new: str, counts: str, refused: str | None
+) -> None:
+    path, record = tmp_path / "shop.yaml", tmp_path / "own" / "files.json"
+    path.write_text(ADOPTED.replace(old, new))
+    record.parent.mkdir()
+    record.write_text('{"lb.lb1.nginx": {"files": {}, "listen": ""}}')
+    file, wanted = request.build_request(path, None, [counts], None, [100.0], None, peak=False)
+    space = build_space(file, dict.fromkeys(file.target.hosts, HostFacts(2, 2**31, 65_536)))
+    if refused is None:
+        assert request.build_plan(file, wanted, space).points
+        return
+    with pytest.raises(UsageError, match=rf"^--hosts.*: tier {refused} keeps its hosts' own files"):
+        request.build_plan(file, wanted, space)
+
+
 def test_a_grid_that_would_take_days_is_refused(tmp_path: Path) -> None:
     over = ("lb.nginx.worker_connections=1000:1999:1", "web.php_fpm.max_children=10:20:1")
     with pytest.raises(UsageError, match="contains 11,000 points, and the maximum is 10,000"):
