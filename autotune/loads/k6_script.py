@@ -323,10 +323,9 @@ def read_first_line(output: str) -> str:
 _DEFAULT_EXPORT_PATTERN = re.compile(r"\bdefault\b|\bexports\b|\bexport \*")
 
 
-def read_script(path: Path, max_requests: int | None = None) -> K6ScriptGenerator:
-    """Return a generator for the script with its local imports. Raises UnusableWorkload.
-
-    A run makes at most ``max_requests`` requests; ``None`` if the maximum is unknown.
+def read_texts(path: Path) -> dict[Path, str]:
+    """Return the texts of a script and of the files that it imports or opens, by their paths without
+    links. Raises UnusableWorkload.
     """
     text_by_path: dict[Path, str] = {}
     pending_paths = [path]
@@ -349,6 +348,15 @@ def read_script(path: Path, max_requests: int | None = None) -> K6ScriptGenerato
             script_path.parent / name
             for name in find_imports(text_by_path[script_path], script_path.name)
         )
+    return text_by_path
+
+
+def read_script(path: Path, max_requests: int | None = None) -> K6ScriptGenerator:
+    """Return a generator for the script with its local imports. Raises UnusableWorkload.
+
+    A run makes at most ``max_requests`` requests; ``None`` if the maximum is unknown.
+    """
+    text_by_path = read_texts(path)
     if not _DEFAULT_EXPORT_PATTERN.search(text_by_path[path.resolve()]):
         hint = "add `export default function () { … }`, which makes the requests"
         raise UnusableWorkload("the script exports no default function", hint=hint)

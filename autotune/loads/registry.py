@@ -4,10 +4,11 @@ file.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import sha256
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from autotune import foreign_files, plugins
 from autotune.loads import k6_script, workload
@@ -135,10 +136,28 @@ def compute_request_digests(target_file: TargetFile) -> dict[str, str]:
     load = target_file.target.load
     file_names = (name for name in (load.requests, load.uris, load.sessions, load.script) if name)
     paths = {name: _resolve_path(target_file, name) for name in file_names}
-    return {
+    digests = {
         name: sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
         for name, path in paths.items()
     }
+    return {**_compute_import_digests(target_file), **digests}
+
+
+def _compute_import_digests(target_file: TargetFile) -> dict[str, str]:
+    """Return digests of the files that a k6 script imports or opens, by path relative to the target.
+    Raises TargetError if such a file cannot be read.
+    """
+    if not (script := target_file.target.load.script):
+        return {}
+    path = _resolve_path(target_file, script).resolve()
+    with _locate_errors(target_file, "script", script):
+        texts = k6_script.read_texts(path)
+    digests = {}
+    for imported_path, text in texts.items():
+        if imported_path != path:
+            name = PurePath(script).parent / os.path.relpath(imported_path, path.parent)
+            digests[os.path.normpath(name)] = sha256(text.encode()).hexdigest()
+    return digests
 
 
 def _resolve_path(target_file: TargetFile, path: str) -> Path:

@@ -329,7 +329,7 @@ def _read_current_target(directory: Path) -> TargetFile:
         breaking_changes = [
             f"{request_file}: the requests have changed"
             for request_file in recorded_digests
-            if current_digests[request_file] != recorded_digests[request_file]
+            if current_digests.get(request_file) != recorded_digests[request_file]
         ]
     if breaking_changes:
         differences_text = "\n".join(f"  {change}" for change in breaking_changes)

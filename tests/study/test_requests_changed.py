@@ -57,3 +57,30 @@ def test_files_of_a_renamed_target_are_still_found_beside_it(tmp_path: Path) -> 
     asked.write_text("requests: [{path: /b}]\n")
     with pytest.raises(TargetError, match=r"(?s)has changed.*asked\.yaml"):
         start._read_current_target(study)
+
+
+@pytest.mark.parametrize("changed", ["lib/site.js", "pages.json"])
+def test_readings_do_not_speak_of_a_script_that_imports_another_file(
+    tmp_path: Path, changed: str
+) -> None:
+    target, study = tmp_path / "shop.yaml", tmp_path / "study"
+    text = TARGET.replace("KEY: asked.yaml", "generator: k6, script: ./k6/shop.js")
+    target.write_text(text)
+    for name, content in {
+        "k6/shop.js": "import './lib/site.js'; open('./pages.json'); export default () => {}",
+        "k6/lib/site.js": "export const SITE = '/a';",
+        "k6/pages.json": "[]",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(content)
+    study.mkdir()
+    with closing(StudyStore(study)) as store:
+        store.record_study_start("study", text, source=str(target), facts={},
+                                 asked=compute_request_digests(read_target(target)))  # fmt: skip
+    start._read_current_target(study)
+    (tmp_path / "k6" / changed).write_text("[1]")
+    with pytest.raises(TargetError, match=rf"(?s)has changed since.*  k6/{changed}: "):
+        start._read_current_target(study)
+    (tmp_path / "k6" / changed).unlink()
+    with pytest.raises(TargetError, match=rf"cannot read {Path(changed).name}: No such file"):
+        start._read_current_target(study)
