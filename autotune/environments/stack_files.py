@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from hashlib import sha256
+from pathlib import Path, PurePath
 
+from autotune.deploy import adopted_files
 from autotune.deploy.desired_state import DesiredState, build_desired_state, render_files
 from autotune.deploy.runtime import InvalidConfiguration, Runtime
 from autotune.deploy.stack import ServiceInstance, Stack
@@ -110,6 +112,25 @@ def find_template_overrides(file: TargetFile) -> Path | None:
             hint="name the same directory in each tier",
         )
     return (file.directory / template_directories.pop()).resolve() if template_directories else None
+
+
+def compute_template_digests(file: TargetFile) -> dict[str, str]:
+    """Return SHA-256 digests of the user's templates, by path relative to the target."""
+    root = find_template_overrides(file)
+    if root is None:
+        return {}
+    declared_files = (f for s in file.target.services.values() for f in s.files.values())
+    names = {
+        adopted_files.ADOPTED_FILE,
+        *(declared_file.template for declared_file in declared_files if declared_file.template),
+        *(str(path.relative_to(root)) for path in root.rglob("*.j2")),
+    }
+    directory = next(tier.templates for tier in file.target.tiers.values() if tier.templates)
+    return {
+        str(PurePath(directory, name)): sha256((root / name).read_bytes()).hexdigest()
+        for name in sorted(names)
+        if (root / name).is_file()
+    }
 
 
 def render_instance(

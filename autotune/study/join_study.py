@@ -19,7 +19,6 @@ from autotune.environments.multi_bed import (
 )
 from autotune.environments.multi_bed import prepare as prepare_beds
 from autotune.errors import AutotuneError, TargetError
-from autotune.loads.registry import compute_request_digests
 from autotune.study import journal, ownership, start
 from autotune.study.bed_barrier import BedBarrier
 from autotune.study.bed_workers import run_bed_workers
@@ -34,6 +33,7 @@ from autotune.study.trial_context import (
     collect_versions,
     describe_environment,
     format_target,
+    list_changed_inputs,
     open_locked_store,
 )
 from autotune.target.beds import select_beds
@@ -179,7 +179,7 @@ def _adapt_target(target_file: TargetFile, study: SharedStudy) -> TargetFile:
     """Return the target with the study's budget and search settings.
 
     Raises TargetError if anything but the beds differs from the target of the study, also in its files
-    of requests.
+    of requests and templates.
     """
     with TemporaryDirectory() as directory:
         target = write_study_target(study, Path(directory)).target
@@ -187,12 +187,9 @@ def _adapt_target(target_file: TargetFile, study: SharedStudy) -> TargetFile:
     breaking_changes = [
         f"  {c}" for c in changes if c.invalidates_readings and not c.path.startswith("beds.")
     ]
-    recorded_digests = study.first_record.get("asked") or {}
-    current_digests = compute_request_digests(target_file) if recorded_digests else {}
     breaking_changes += [
-        f"  {request_file}: the requests differ"
-        for request_file, digest in recorded_digests.items()
-        if current_digests.get(request_file) != digest
+        f"  {name}: the file differs"
+        for name in list_changed_inputs(study.first_record.get("asked") or {}, target_file)
     ]
     if breaking_changes:
         differences_text = "\n".join(breaking_changes)

@@ -14,7 +14,6 @@ from autotune.environments.multi_bed import MultiBedEnvironment
 from autotune.environments.multi_bed import prepare as prepare_beds
 from autotune.environments.preparation import prepare
 from autotune.errors import AutotuneError, TargetError
-from autotune.loads.registry import compute_request_digests
 from autotune.optimize.ranking import transfer_settings
 from autotune.optimize.searcher import Searcher
 from autotune.optimize.storage import (
@@ -35,6 +34,7 @@ from autotune.study.trial_context import (
     TrialContext,
     begin_study,
     collect_versions,
+    list_changed_inputs,
     open_locked_store,
     open_session,
     record_study_start,
@@ -324,12 +324,9 @@ def _read_current_target(directory: Path) -> TargetFile:
     changes = list_differences(recorded_target.target, current_target.target)
     breaking_changes = [str(change) for change in changes if change.invalidates_readings]
     if not breaking_changes:
-        recorded_digests = study_start.asked
-        current_digests = compute_request_digests(current_target) if recorded_digests else {}
         breaking_changes = [
-            f"{request_file}: the requests have changed"
-            for request_file in recorded_digests
-            if current_digests.get(request_file) != recorded_digests[request_file]
+            f"{name}: the file has changed"
+            for name in list_changed_inputs(study_start.asked, current_target)
         ]
     if breaking_changes:
         differences_text = "\n".join(f"  {change}" for change in breaking_changes)

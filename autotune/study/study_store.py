@@ -387,7 +387,7 @@ def build_first_record(
 
     - ``source``: the path of the target; ``overrides``: options that override values of the target
     - ``adopted``: values read from files on the hosts
-    - ``asked``: digests of the files that define the requests
+    - ``asked``: digests of the files that define the requests, and of the templates
     - ``beds``: the facts read on each test bed, if there are several
     - ``purpose``: set for a study without a search
     """

@@ -19,6 +19,7 @@ from autotune.environments.base import Environment, Session
 from autotune.environments.clock import StudyClock
 from autotune.environments.evaluation import MeasurementHistory
 from autotune.environments.multi_bed import MultiBedEnvironment
+from autotune.environments.stack_files import compute_template_digests
 from autotune.errors import AutotuneError, UsageError
 from autotune.loads.registry import compute_request_digests
 from autotune.measure.noise import Noise
@@ -31,6 +32,7 @@ from autotune.study.study_state import APPLY_PURPOSE
 from autotune.study.study_store import StudyStore
 from autotune.target import runtimes
 from autotune.target.beds import find_study_directory
+from autotune.target.read_target import TargetFile
 from autotune.target.write_target import dump_yaml
 
 KEEP_FIX = "omit --keep; after the study, `autotune export` writes the winner's files"
@@ -207,7 +209,7 @@ def describe_environment(environment: Environment) -> dict[str, Any]:
         "source": str(target_file.path.resolve()),
         "overrides": target_file.overrides,
         "adopted": target_file.adopted,
-        "asked": compute_request_digests(target_file),
+        "asked": compute_input_digests(target_file),
         "facts": {
             host_name: dict(facts.to_names()) for host_name, facts in environment.facts.items()
         },
@@ -216,6 +218,19 @@ def describe_environment(environment: Environment) -> dict[str, Any]:
             for bed_name, bed_environment in find_test_beds(environment).items()
         },
     }
+
+
+def compute_input_digests(target_file: TargetFile) -> dict[str, str]:
+    """Return digests of the files with requests and templates, by path relative to the target."""
+    return {**compute_template_digests(target_file), **compute_request_digests(target_file)}
+
+
+def list_changed_inputs(recorded_digests: Mapping[str, str], target_file: TargetFile) -> list[str]:
+    """Return the files whose content differs from the ``recorded_digests``, or that are missing now."""
+    current_digests = compute_input_digests(target_file) if recorded_digests else {}
+    return [
+        name for name, digest in recorded_digests.items() if current_digests.get(name) != digest
+    ]
 
 
 def find_test_beds(environment: Environment) -> Mapping[str, Environment]:

@@ -98,7 +98,7 @@ def test_a_worker_with_other_requests_is_refused(tmp_path: Path) -> None:
     study = SharedStudy(1, "shop", text, {**FIRST_RECORD, "asked": compute_request_digests(file)})
     assert _adapt_target(file, study).target.beds == file.target.beds
     asked.write_text("requests: [{path: /b}]\n")
-    with pytest.raises(TargetError, match=r"(?s)study shop:\n  asked\.yaml: the requests differ"):
+    with pytest.raises(TargetError, match=r"(?s)study shop:\n  asked\.yaml: the file differs"):
         _adapt_target(file, study)
 
 

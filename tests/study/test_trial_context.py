@@ -51,6 +51,35 @@ def test_a_study_records_the_target_that_it_runs(tmp_path: Path) -> None:
         start.prepare_unfinished(directory)
 
 
+@pytest.mark.parametrize(
+    ("name", "is_used"),
+    [
+        ("files.json", True),
+        ("web1/etc/nginx/nginx.conf.j2", True),
+        ("web1/etc/nginx/nginx.conf.j2~", False),
+        ("README.md", False),
+    ],
+)
+def test_readings_do_not_speak_of_other_templates(
+    tmp_path: Path, name: str, is_used: bool
+) -> None:
+    path, directory = tmp_path / "modelled.yaml", tmp_path / "studies" / "modelled"
+    path.write_text(noisy("").replace("service: redis", "service: redis, templates: own"))
+    template = tmp_path / "own" / name
+    template.parent.mkdir(parents=True)
+    template.write_text("{}")
+    with pytest.raises(KeyboardInterrupt):
+        start.start_study(prepare(read_target(path)), directory, Silent(1))
+    start.prepare_unfinished(directory)
+    for change in (lambda: template.write_text('{"a": 1}'), template.unlink):
+        change()
+        if not is_used:
+            start.prepare_unfinished(directory)
+            continue
+        with pytest.raises(TargetError, match=rf"(?s)has changed since.*  own/{name}: the file"):
+            start.prepare_unfinished(directory)
+
+
 def test_a_study_records_the_services_that_the_user_declares(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
