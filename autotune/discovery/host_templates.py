@@ -39,6 +39,10 @@ from autotune.transports.parallel_hosts import run_on_all
 
 CORRECT_FILES_HINT = "fix the problems above. Until then, autotune does not change those files"
 REPLACE_FILES_HINT = "or set `replace: true` in the tier to let autotune write complete files"
+CONTAINER_FILES_HINT = (
+    "autotune edits files in containers at the paths of the distribution's package; declare a service "
+    "with other paths under `services:`"
+)
 
 
 @dataclass(frozen=True)
@@ -265,6 +269,7 @@ def _find_instance(file: TargetFile, tier_name: str, host: DiscoveredHost) -> Di
             f"{host.name} runs {f'{running_text}, but ' if running_text else ''}{missing_text}"
         )
         hint = CORRECT_FILES_HINT if unread_services else "start it, " + REPLACE_FILES_HINT
+        hint = CONTAINER_FILES_HINT if tier.isolated else hint
         raise _build_mismatch_error(
             file, tier_name, "\n".join([message, *dict.fromkeys((*notes, *unread_services))]), hint
         )
@@ -299,8 +304,16 @@ def _list_unread_services(tier: Tier, host: DiscoveredHost) -> list[str]:
         if host.is_active(unit)
         and any(fnmatch(unit, name) for each in relevant_adoptions for name in each.units)
     )
+    unread_lines = [
+        line for adoption in relevant_adoptions for line in list_unread(host, adoption)
+    ]
+    if tier.isolated:  # a container has no units
+        return [
+            *unread_lines,
+            f"{host.name}: the container contains no configuration files that autotune can read",
+        ]
     return [
-        *(line for adoption in relevant_adoptions for line in list_unread(host, adoption)),
+        *unread_lines,
         *(
             f"{host.name}: {unit} is running, but its files could not be read"
             for unit in active_units

@@ -262,3 +262,21 @@ def test_no_hint_replaces_files_that_could_not_be_read(
     assert "lb1 runs no editable nginx" in caught.value.message
     assert "replace" not in (caught.value.hint or "")
     assert "fix the problems above" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("service", ["haproxy", "gunicorn"])
+def test_a_container_without_known_files_has_neither_units_nor_whole_files(
+    tmp_path: Path, service: str
+) -> None:
+    path = tmp_path / "target.yaml"
+    path.write_text(
+        "name: shop\nslo: {p99: 50ms}\nhosts: {box: {address: 10.0.0.9}}\n"
+        "project: {name: shop, files: /srv/shop/compose.yaml}\n"
+        f"tiers: {{app: {{hosts: box, service: {service}, runtime: containers}}}}\n"
+    )
+    box = host("box", "10.0.0.9", {}, f"{service}.service")
+    with pytest.raises(TargetError, match=f"box runs no editable {service}") as caught:
+        build_host_templates(read_target(path), {}, {"app": {"box": box}})
+    assert "the container contains no configuration files" in caught.value.message
+    assert ".service is running" not in caught.value.message
+    assert "declare a service" in (caught.value.hint or "")
