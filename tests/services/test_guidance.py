@@ -47,6 +47,19 @@ def test_what_the_target_gives_values_to_is_searched_first() -> None:
     }
 
 
+def test_a_limit_that_a_diagnosis_raises_declares_the_value_for_no_limit() -> None:
+    """A recommended increase would otherwise replace no limit by a limit."""
+    raised = {
+        (service.name, parameter.name): parameter.special_values
+        for service in SHIPPED.services
+        for changes in SHIPPED.find_diagnosis(service.name).recommended_changes.values()
+        for parameter in service.parameters
+        if f"{parameter.name}+" in changes and "0 means no limit" in parameter.meaning
+    }
+    assert raised.keys() == {("haproxy", "server_maxconn"), ("caddy", "max_conns_per_host")}
+    assert all(0 in special_values for special_values in raised.values())
+
+
 def test_guidance_for_what_is_not_there_is_a_mistake() -> None:
     with pytest.raises(ValueError, match="worker_proceses"):
         with_guidance(PARAMETERS, capacity="worker_proceses+")

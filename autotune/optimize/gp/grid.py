@@ -77,6 +77,12 @@ class GridAxis:
     def is_ordered(self) -> bool:
         return not self.dimension.choices
 
+    def is_special(self, level: int) -> bool:
+        """True if the value of a level has a special meaning, such as 0 for no limit. Such a value is not
+        part of the order of the other values.
+        """
+        return self.values[level] in self.dimension.parameter.special_values
+
     def find_level(self, value: Value) -> int:
         """Return the level nearest to ``value``."""
         clipped_value = self.dimension.clip(value)

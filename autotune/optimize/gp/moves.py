@@ -276,7 +276,8 @@ def apply_moves(
     ``length`` is a fraction of a range. Without ``length``, a move multiplies the value by
     ``LONG_STEP_FACTOR``, or crosses a quarter of a range that is not logarithmic. No move leaves the
     range. A move stops at the recommended bound. A move that starts at that bound may pass
-    the bound, because the diagnosis recommends the move for this stack.
+    the bound, because the diagnosis recommends the move for this stack. A special value, such as 0
+    for no limit, is not moved, because a limit instead would be the opposite of a higher limit.
     """
     point = history.start.copy()
     for move in moves:
@@ -284,7 +285,7 @@ def apply_moves(
         if not axis.is_ordered:
             point[move.axis] = level if history.is_exhausted(move) else move.level
             continue
-        if history.is_refuted(move, axis.dimension.name):
+        if axis.is_special(level) or history.is_refuted(move, axis.dimension.name):
             continue
         levels_left = _count_levels_left(axis, level, move.direction)
         step = min(levels_left, history.limit_step_levels(move, _count_levels(axis, length)))

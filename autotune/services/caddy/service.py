@@ -51,7 +51,8 @@ PARAMETERS = with_guidance((
         source=f"{PROXY_DOCS}; github.com/caddyserver/caddy, issue 2805"),
     on_reload("max_conns_per_host",
         "Maximum number of connections per web host. Further requests wait; 0 means no limit.",
-        low=0, high=1024, stock=0, roles=PROXY_ROLE, source=PROXY_DOCS),
+        # Without a limit, there are at most as many connections to a web host as local ports.
+        low=0, high=1024, stock=0, special_values={0: "65535"}, roles=PROXY_ROLE, source=PROXY_DOCS),
     on_reload("compression",
         "Request compressed responses from web hosts, even if the client does not accept them.",
         stock=True, roles=PROXY_ROLE, source=PROXY_DOCS),

@@ -25,7 +25,8 @@ from autotune.optimize.gp.moves import (
 )
 from autotune.optimize.gp.surrogate import CHANGES_KEY, TrialObservations
 from autotune.optimize.searcher import Outcome, Searcher
-from autotune.services.base import Settings
+from autotune.services.base import Action, Parameter, Settings
+from autotune.space.dimension import Dimension
 from autotune.space.expression import parse_comparison
 from autotune.space.rules import Rule
 from autotune.space.space import SearchSpace
@@ -123,6 +124,18 @@ def test_a_move_stops_at_a_guides_bound_and_goes_on_from_there(
     past = MoveHistory(origin, 0.0, (), None)
     points = list_guided_candidates(grid, past, [f"{CHILDREN}+"], lengths=(None,))
     assert [grid.decode(point)[CHILDREN] for point in points[:1]] == expected
+
+
+@pytest.mark.parametrize(("connections", "expected"), [(0, []), (100, [356])])
+def test_a_limit_is_not_raised_from_no_limit(connections: int, expected: list[int]) -> None:
+    name = "lb.x.server_maxconn"
+    parameter = Parameter(
+        name, "-", stock=0, action=Action.RELOAD, source="-", special_values={0: "maxconn"}
+    )
+    grid = ParameterGrid.from_dimensions([Dimension(name, parameter, 0, 0, 1024)], {name: 0})
+    past = MoveHistory(grid.encode({name: connections}), 0.0, (), None)
+    points = list_guided_candidates(grid, past, [f"{name}+"], lengths=(None,))
+    assert [grid.decode(point)[name] for point in points] == pytest.approx(expected, abs=10)
 
 
 def test_equal_moves_of_several_lengths_are_one_candidate() -> None:
