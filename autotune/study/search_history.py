@@ -72,7 +72,7 @@ def sync_search(searcher: Searcher, state: State) -> None:
     """Report all recorded outcomes and running trials to a search of a shared study."""
     sync_outcomes(searcher, state)
     searcher.add_pending_suggestions(
-        {t.number: t.suggested for t in state.list_running_trials(Phase.SEARCH)}
+        {t.number: t.learned_settings for t in state.list_running_trials(Phase.SEARCH)}
     )
 
 

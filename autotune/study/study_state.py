@@ -119,17 +119,13 @@ class Trial:
 
     @property
     def learned_settings(self) -> Settings:
-        """Return the values that the search learns from: the suggested values, or the values that took
-        effect instead.
+        """Return the values that the search learns from: the effective values of the suggested
+        parameters. Rules may have changed the suggested values.
         """
         suggested_settings = self.suggested or self.settings
         return {
-            **suggested_settings,
-            **{
-                n: self.effective_settings[n]
-                for n in self.clamped_parameters
-                if n in suggested_settings
-            },
+            name: self.effective_settings.get(name, value)
+            for name, value in suggested_settings.items()
         }
 
     @property
