@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from math import inf
 from typing import Any
@@ -361,10 +361,11 @@ class Searcher:
         ):
             self._study.tell(suggestion_number, state=TrialState.FAIL, skip_if_finished=True)
 
-    def discard_pending_suggestions(self) -> None:
-        """Discard the pending suggestions of killed processes."""
+    def discard_pending_suggestions(self, kept_numbers: Container[int | None] = ()) -> None:
+        """Discard the pending suggestions of killed processes, except those in ``kept_numbers``."""
         for trial in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-            self._study.tell(trial.number, state=TrialState.FAIL)
+            if trial.number not in kept_numbers:
+                self._study.tell(trial.number, state=TrialState.FAIL)
 
     def reseed_sampler(self) -> None:
         """Use random numbers that differ from the random numbers of other processes."""

@@ -61,11 +61,13 @@ def record_outcome(
 
 def catch_up_search(searcher: Searcher, state: State) -> None:
     """Report missing outcomes to the search after a kill, and discard suggestions that were not
-    measured.
+    measured. The suggestion of an interrupted trial stays pending, because the trial is repeated.
     """
     for trial in state.list_finished_trials(*MODELLED_PHASES):
         record_trial_outcome(searcher, trial, state)
-    searcher.discard_pending_suggestions()
+    searcher.discard_pending_suggestions(
+        {trial.suggestion_number for trial in state.trials if not trial.is_finished}
+    )
 
 
 def sync_search(searcher: Searcher, state: State) -> None:
