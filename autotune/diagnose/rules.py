@@ -217,10 +217,14 @@ def _find_cpu_shortage(
     confidence: float,
     describe_shortage: Callable[[HostActivity, float], str],
 ) -> Bottleneck | None:
-    for host in context.hosts.values():
+    def compute_used_cpus(host: HostActivity) -> float:
+        return sum(instance.cpu for instance in context.instances_on(host.name))
+
+    # If the CPUs of several hosts are busy, the fullest host limits the stack.
+    for host in sorted(context.hosts.values(), key=lambda h: -compute_used_cpus(h) / h.cpus):
         instances = context.instances_on(host.name)
         instance = max(instances, key=lambda p: p.cpu, default=None)
-        used_cpus = sum(host_instance.cpu for host_instance in instances)
+        used_cpus = compute_used_cpus(host)
         shortage_text = describe_shortage(host, used_cpus)
         if instance and shortage_text:
             return _build_bottleneck(
