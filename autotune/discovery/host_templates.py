@@ -304,9 +304,7 @@ def _list_unread_services(tier: Tier, host: DiscoveredHost) -> list[str]:
         if host.is_active(unit)
         and any(fnmatch(unit, name) for each in relevant_adoptions for name in each.units)
     )
-    unread_lines = [
-        line for adoption in relevant_adoptions for line in list_unread(host, adoption)
-    ]
+    unread_lines = [line for adoption in relevant_adoptions for line in list_unread(host, adoption)]
     if tier.isolated:  # a container has no units
         return [
             *unread_lines,

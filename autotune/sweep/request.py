@@ -414,8 +414,8 @@ def _check_host_counts(target_file: TargetFile, tier: str, host_counts: Sequence
 
 
 def _check_complete_files(target_file: TargetFile, tier: str) -> None:
-    """Raise UsageError if a tier, or a tier that calls it, keeps its hosts' own files. They list every host
-    of the tier, and autotune does not change the servers in them.
+    """Raise UsageError if a tier, or a tier that calls it, keeps its hosts' own files. They list every
+    host of the tier, and autotune does not change the servers in them.
     """
     target = target_file.target
     own_files = adopted_files.read_adopted_files(find_template_overrides(target_file))

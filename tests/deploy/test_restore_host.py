@@ -932,7 +932,10 @@ def test_what_others_changed_between_a_kept_deployment_and_a_later_study_is_kept
 
 def keep_one_of_two_files(locked: Locked, place: Path) -> None:
     """Keep a deployment that changes only one of its files, as `apply` often does."""
-    files = {str(place / "conf"): FileState(b"tuned\n"), str(place / "more"): FileState(b"original\n")}
+    files = {
+        str(place / "conf"): FileState(b"tuned\n"),
+        str(place / "more"): FileState(b"original\n"),
+    }
     host = locked("study")
     deploy(host, replace(tuned(place), files=files))
     host.commit()
@@ -946,12 +949,12 @@ def test_a_file_that_only_others_changed_is_not_restored(
     keep_one_of_two_files(locked, tmp_path)
     (tmp_path / "more").write_text("edited for a month\n")
     study = tmp_path / ("lost" if is_study_lost else "studies/study")
-    lines = restore_hosts(
-        study, {"here": here}, SERVICE_MANAGER, prefers_host_copies=is_study_lost
-    )
+    lines = restore_hosts(study, {"here": here}, SERVICE_MANAGER, prefers_host_copies=is_study_lost)
     assert (tmp_path / "conf").read_text() == "original\n"
     assert (tmp_path / "more").read_text() == "edited for a month\n"
-    assert f"here: {tmp_path / 'more'} is not restored, because only others have changed it" in lines
+    assert (
+        f"here: {tmp_path / 'more'} is not restored, because only others have changed it" in lines
+    )
     assert overwritten(tmp_path) == {}
     assert not (tmp_path / "autotune" / "kept.json").exists()
 

@@ -231,5 +231,5 @@ def test_a_configuration_that_met_the_objective_at_no_rate_has_no_gain(
     baseline = ComparisonConfiguration("baseline", {})
     request = measure_capacity.MeasurementRequest({}, baseline, 1)
     unused: Any = None
-    with pytest.raises(AutotuneError, match="^the configuration: the SLO is not met at any rate"):
+    with pytest.raises(AutotuneError, match=r"^the configuration: the SLO is not met at any rate"):
         measure_capacity._measure_alternately(unused, request, baseline, tmp_path)

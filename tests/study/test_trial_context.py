@@ -60,9 +60,7 @@ def test_a_study_records_the_target_that_it_runs(tmp_path: Path) -> None:
         ("README.md", False),
     ],
 )
-def test_readings_do_not_speak_of_other_templates(
-    tmp_path: Path, name: str, is_used: bool
-) -> None:
+def test_readings_do_not_speak_of_other_templates(tmp_path: Path, name: str, is_used: bool) -> None:
     path, directory = tmp_path / "modelled.yaml", tmp_path / "studies" / "modelled"
     path.write_text(noisy("").replace("service: redis", "service: redis, templates: own"))
     template = tmp_path / "own" / name
