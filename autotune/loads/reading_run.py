@@ -143,7 +143,9 @@ def _plan_sample(
     if not probe_count:
         return None
     pages = validator.choose_pages(probe_count, secrets.randbelow(MAX_SEEDS))
-    command = build_inspection_command(validator, pages, request, spec)
+    # Responses that arrive later than the latency limit count as late anyway.
+    overrun_seconds = min(spec.latency_limit, spec.timeout)
+    command = build_inspection_command(validator, pages, request, spec, overrun_seconds)
     return AnswerSample(validator, pages, command, earlier_inspection)
 
 
@@ -298,10 +300,16 @@ def count_requests(
 
 
 def build_inspection_command(
-    validator: AnswerValidator, page_indices: Sequence[int], request: Request, spec: LoadSpec
+    validator: AnswerValidator,
+    page_indices: Sequence[int],
+    request: Request,
+    spec: LoadSpec,
+    overrun_seconds: float | None = None,
 ) -> probes.ProbeCommand:
     """Return a command that requests the pages ``page_indices``, spread over the reading. The entries
     of the stack take turns.
+
+    The command stops ``overrun_seconds`` after the reading, by default the timeout of a request.
     """
     entry_requests = itertools.cycle(request.per_endpoint())
     return probes.build_command(
@@ -312,7 +320,7 @@ def build_inspection_command(
         per_second=len(page_indices) / spec.seconds,
         timeout=spec.timeout,
         expected_seconds=spec.latency_limit / 2,
-        overrun_seconds=min(spec.latency_limit, spec.timeout),
+        overrun_seconds=overrun_seconds,
         whole_bodies=validator.reads_whole_bodies,
     )
 

@@ -86,3 +86,15 @@ def test_pages_that_the_clients_do_not_request_are_not_compared(
     ceiling = measure(monkeypatch, AnswerValidator((page("/other"),)))
     assert ceiling.example == ""
     assert "wrong answer" not in ceiling.errors
+
+
+def test_slow_answers_are_compared_as_long_as_the_clients_wait_for_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A closed loop has no latency limit, after which a response would count as late."""
+    monkeypatch.setattr(probes, "parse_answers", lambda _, requests: [None] * len(requests))
+    host, clients = Host("load1"), replace(CLIENTS, timeout=20.0)
+    validator = AnswerValidator((page("/shop"),))
+    closed_loop.run_closed_loop(WrkGenerator(), REQUEST, clients, host, validator)
+    (curl,) = [argv for argv, _ in host.ran if "curl --disable --config" in argv[2]]
+    assert float(curl[4]) >= clients.seconds + clients.timeout
