@@ -226,10 +226,15 @@ def compute_input_digests(target_file: TargetFile) -> dict[str, str]:
 
 
 def list_changed_inputs(recorded_digests: Mapping[str, str], target_file: TargetFile) -> list[str]:
-    """Return the files whose content differs from the ``recorded_digests``, or that are missing now."""
+    """Return the files that were changed, removed or added since the ``recorded_digests``.
+
+    An added template may override one of autotune's own templates.
+    """
     current_digests = compute_input_digests(target_file) if recorded_digests else {}
     return [
-        name for name, digest in recorded_digests.items() if current_digests.get(name) != digest
+        name
+        for name in {**recorded_digests, **current_digests}
+        if current_digests.get(name) != recorded_digests.get(name)
     ]
 
 

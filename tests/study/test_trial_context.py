@@ -78,6 +78,20 @@ def test_readings_do_not_speak_of_other_templates(tmp_path: Path, name: str, is_
             start.prepare_unfinished(directory)
 
 
+def test_readings_do_not_speak_of_an_added_template(tmp_path: Path) -> None:
+    """The template may override one of autotune's own."""
+    path, directory = tmp_path / "modelled.yaml", tmp_path / "studies" / "modelled"
+    path.write_text(noisy("").replace("service: redis", "service: redis, templates: own"))
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "files.json").write_text("{}")
+    with pytest.raises(KeyboardInterrupt):
+        start.start_study(prepare(read_target(path)), directory, Silent(1))
+    start.prepare_unfinished(directory)
+    (tmp_path / "own" / "redis.conf.j2").write_text("port 6379\n")
+    with pytest.raises(TargetError, match=r"(?s)has changed since.*  own/redis\.conf\.j2: the file"):
+        start.prepare_unfinished(directory)
+
+
 def test_a_study_records_the_services_that_the_user_declares(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
