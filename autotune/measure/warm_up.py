@@ -133,12 +133,13 @@ def run_warm_up(
         spent_seconds += reading.seconds  # visits may need a longer window
         windows.append(_build_window(reading, lookups_before, count_lookups()))
         keeps_up = not windows[-1].is_overloaded
-        is_rate_low = is_rate_low and keeps_up and rate < min(ceiling, UNKNOWN_START_RATE)
+        is_overload = not keeps_up and reading.stolen <= HIGH_STEAL_SHARE
+        is_rate_low = is_rate_low and not is_overload and rate < min(ceiling, UNKNOWN_START_RATE)
         if is_futile(windows) or (has_settled(windows, rise_windows) and not is_rate_low):
             break
         if keeps_up:
             rate = min(rate * growth, ceiling)
-        elif reading.stolen <= HIGH_STEAL_SHARE:
+        elif is_overload:
             rate, ceiling = min(max(rate / 2, lowest_rate), max_rate), EXPECTED_PEAK_SHARE * rate
             growth = 1.5
     return WarmUpResult(has_settled(windows, rise_windows), tuple(windows))

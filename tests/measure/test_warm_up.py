@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -145,6 +145,21 @@ def test_a_stack_whose_pages_wait_is_approached_in_few_windows() -> None:
     )
     assert limited.is_settled
     assert limited.sustained_rate == pytest.approx(1.1 * 8)
+
+
+def test_cpu_steal_does_not_end_the_approach_to_a_distant_peak() -> None:
+    stack, offered = Stack(peak=170.0), list[float]()
+
+    def probe(rate: float, seconds: float) -> Reading:
+        offered.append(rate)
+        reading = stack.probe(rate, seconds)
+        is_disturbed = len(offered) == 2
+        return replace(reading, violations=reading.intended, stolen=0.5) if is_disturbed else reading
+
+    result = run_warm_up(probe, lambda: None, None, max_rate=1e6, start_rate=1.1)
+    assert offered[1:4] == pytest.approx([2.2, 2.2, 4.4])
+    assert result.sustained_rate is not None
+    assert result.sustained_rate > 0.4 * stack.peak
 
 
 def test_a_stack_far_below_one_request_per_second_is_reached() -> None:
