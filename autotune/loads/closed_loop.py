@@ -68,7 +68,7 @@ def run_closed_loop(
     )
     if ceiling.failure or not probe_results:
         return ceiling
-    answers = probes.parse_answers(probe_results[0], probe_commands[0].requests)
+    answers = probes.parse_answers_under_load(probe_results[0], probe_commands[0])
     inspection = validator.inspect_answers(page_indices, answers, load.accepted_classes)
     return _exclude_wrong_answers(ceiling, inspection)
 

@@ -88,7 +88,7 @@ class ProbeCommand:
     """A command that sends ``requests`` at up to ``max_rate`` (requests/s), within about
     ``span_seconds``.
 
-    The transport waits up to ``stop_seconds`` for the command.
+    ``workers`` curl processes take turns. The transport waits up to ``stop_seconds`` for the command.
     """
 
     requests: tuple[Request, ...]
@@ -97,6 +97,7 @@ class ProbeCommand:
     max_rate: float
     span_seconds: float
     stop_seconds: float
+    workers: int
 
 
 def build_command(
@@ -140,6 +141,7 @@ def build_command(
         probe_rate,
         span_seconds,
         stop_seconds + START_SECONDS + TIMEOUT_MARGIN_SECONDS,
+        workers,
     )
 
 
@@ -192,6 +194,26 @@ def parse_answers(
             requests, _parse_sections(command_result, len(requests)), strict=True
         )
     ]
+
+
+def parse_answers_under_load(
+    command_result: CommandResult, command: ProbeCommand
+) -> list[ProbeAnswer | None]:
+    """Return the responses like `parse_answers`, but ``None`` for requests that were sent after the
+    load had ended. Raises LoadError.
+
+    If responses are slow, requests are sent later than planned. Responses without load would hide
+    errors that only load causes.
+    """
+    answers = parse_answers(command_result, command.requests)
+    for worker in range(command.workers):
+        start_seconds = worker / command.max_rate
+        for index in range(worker, len(answers), command.workers):
+            latency_seconds = answer.latency_seconds if (answer := answers[index]) else 0.0
+            if start_seconds >= command.span_seconds:
+                answers[index] = None
+            start_seconds += max(command.workers / command.max_rate, latency_seconds)
+    return answers
 
 
 def _parse_sections(command_result: CommandResult, request_count: int) -> list[ProbeAnswer | None]:

@@ -68,10 +68,9 @@ class AnswerSample:
 
     def find_wrong_answers(self, result: LoadResult, output: CommandResult) -> WrongAnswers:
         """Return the wrong responses in ``result`` that the output of the command reveals."""
-        requests = self.command.requests
-        answers = probes.parse_answers(output, requests)
+        answers = probes.parse_answers_under_load(output, self.command)
         # The requests contain the correct statuses of all pages, even of pages without a reference.
-        accepted_classes = {status // 100 for status in requests[0].statuses}
+        accepted_classes = {status // 100 for status in self.command.requests[0].statuses}
         inspection = self.validator.inspect_answers(self.pages, answers, accepted_classes)
         return self.validator.find_wrong_answers(result, inspection, self.earlier_inspection)
 

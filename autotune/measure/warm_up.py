@@ -113,9 +113,8 @@ def run_warm_up(
 
     If not even one visit fits into a window at its rate, the rate grows, and the window does not count.
     """
-    ceiling = min(
-        max_rate, EXPECTED_PEAK_SHARE * expected_peak if expected_peak else UNKNOWN_MAX_RATE
-    )
+    highest_rate = EXPECTED_PEAK_SHARE * expected_peak if expected_peak else UNKNOWN_MAX_RATE
+    ceiling = min(max_rate, highest_rate)
     rate = ceiling if expected_peak else min(ceiling, start_rate)
     is_rate_low = not expected_peak and start_rate < UNKNOWN_START_RATE
     lowest_rate, growth = min(1.0, rate / SLOWEST_START_DIVISOR), 2.0 if is_rate_low else 1.5
@@ -132,16 +131,15 @@ def run_warm_up(
             continue
         spent_seconds += reading.seconds  # visits may need a longer window
         windows.append(_build_window(reading, lookups_before, count_lookups()))
-        keeps_up = not windows[-1].is_overloaded
-        is_overload = not keeps_up and reading.stolen <= HIGH_STEAL_SHARE
+        is_overload = windows[-1].is_overloaded and reading.stolen <= HIGH_STEAL_SHARE
         is_rate_low = is_rate_low and not is_overload and rate < min(ceiling, UNKNOWN_START_RATE)
         if is_futile(windows) or (has_settled(windows, rise_windows) and not is_rate_low):
             break
-        if keeps_up:
-            rate = min(rate * growth, ceiling)
-        elif is_overload:
+        if is_overload:
             rate, ceiling = min(max(rate / 2, lowest_rate), max_rate), EXPECTED_PEAK_SHARE * rate
             growth = 1.5
+        elif not windows[-1].is_overloaded:
+            rate = min(rate * growth, ceiling)
     return WarmUpResult(has_settled(windows, rise_windows), tuple(windows))
 
 

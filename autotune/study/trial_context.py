@@ -228,7 +228,7 @@ def compute_input_digests(target_file: TargetFile) -> dict[str, str]:
 def list_changed_inputs(recorded_digests: Mapping[str, str], target_file: TargetFile) -> list[str]:
     """Return the files that were changed, removed or added since the ``recorded_digests``.
 
-    An added template may override one of autotune's own templates.
+    An added template may override a shipped template.
     """
     current_digests = compute_input_digests(target_file) if recorded_digests else {}
     return [

@@ -98,3 +98,19 @@ def test_slow_answers_are_compared_as_long_as_the_clients_wait_for_them(
     closed_loop.run_closed_loop(WrkGenerator(), REQUEST, clients, host, validator)
     (curl,) = [argv for argv, _ in host.ran if "curl --disable --config" in argv[2]]
     assert float(curl[4]) >= clients.seconds + clients.timeout
+
+
+def test_answers_after_the_load_do_not_hide_errors_under_load(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    slow = replace(WRONG, latency_seconds=1.0)
+    monkeypatch.setattr(
+        probes,
+        "parse_answers",
+        lambda _, requests: [*[slow] * 5, *[RIGHT] * (len(requests) - 5)],
+    )
+    validator = AnswerValidator((page("/shop"),))
+    ceiling = closed_loop.run_closed_loop(
+        WrkGenerator(), REQUEST, CLIENTS, Host("load1"), validator
+    )
+    assert ceiling.rate == 0

@@ -73,6 +73,21 @@ def test_a_response_whose_headers_were_cut_off_is_none() -> None:
     assert second is not None
 
 
+@pytest.mark.parametrize(("latency_seconds", "kept"), [(0.1, [*range(8)]), (1.0, [0, 1, 2, 3])])
+def test_answers_without_load_are_none(latency_seconds: float, kept: list[int]) -> None:
+    """Two curl processes send the requests of two seconds, and slow responses delay the next ones."""
+    requests = [Request(Endpoint("h", 80), "/")] * 8
+    command = probes.build_command(requests, per_second=4.0, timeout=5.0, expected_seconds=0.5)
+    marks = "".join(
+        f"\n<autotune {index:05} 200 0 2 {latency_seconds}>{{}}\n<autotune end {index:05}>\n"
+        for index in range(8)
+    )
+    end = "<autotune bodies /tmp/x>\n\n<autotune ends /tmp/x>\n\n<autotune errors /tmp/x>\n"
+    output = CommandResult((), 0, f"/tmp/x\n{marks}\n{end}", "")
+    answers = probes.parse_answers_under_load(output, command)
+    assert [index for index, answer in enumerate(answers) if answer] == kept
+
+
 def test_secrets_are_read_and_not_in_the_command_line() -> None:
     request = Request(Endpoint("h", 80), "/", headers=(("Authorization", 'Bearer "x\\y'),))
     command = probes.build_command([request], **FAST)

@@ -154,7 +154,9 @@ def test_cpu_steal_does_not_end_the_approach_to_a_distant_peak() -> None:
         offered.append(rate)
         reading = stack.probe(rate, seconds)
         is_disturbed = len(offered) == 2
-        return replace(reading, violations=reading.intended, stolen=0.5) if is_disturbed else reading
+        return (
+            replace(reading, violations=reading.intended, stolen=0.5) if is_disturbed else reading
+        )
 
     result = run_warm_up(probe, lambda: None, None, max_rate=1e6, start_rate=1.1)
     assert offered[1:4] == pytest.approx([2.2, 2.2, 4.4])

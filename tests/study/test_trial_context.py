@@ -88,7 +88,9 @@ def test_readings_do_not_speak_of_an_added_template(tmp_path: Path) -> None:
         start.start_study(prepare(read_target(path)), directory, Silent(1))
     start.prepare_unfinished(directory)
     (tmp_path / "own" / "redis.conf.j2").write_text("port 6379\n")
-    with pytest.raises(TargetError, match=r"(?s)has changed since.*  own/redis\.conf\.j2: the file"):
+    with pytest.raises(
+        TargetError, match=r"(?s)has changed since.*  own/redis\.conf\.j2: the file"
+    ):
         start.prepare_unfinished(directory)
 
 
