@@ -250,6 +250,22 @@ class HostBackup:
             return not kept.recorded_changes and self.is_confirmed_by(kept, None)
         return self.recorded_changes <= kept.recorded_changes
 
+    def reverts(self, kept: HostBackup) -> bool:
+        """True if a restore of this backup also reverts the deployment that ``kept`` recorded.
+
+        If only one of the two backups wrote a file, others may have changed the file between them.
+        """
+        original_values, kept_values = (
+            {**{path: file.digest for path, file in state.files.items()}, **state.sysctls}
+            for state in (self.state, kept.state)
+        )
+        return self.study == kept.study and not any(
+            original_values[name] != kept_values[name]
+            and (name in self.last_written or original_values[name] in digests)
+            for name, digests in kept.last_written.items()
+            if name in original_values and name in kept_values
+        )
+
     @property
     def recorded_changes(self) -> frozenset[tuple[str, str]]:
         """Return the names and digests in ``last_written``. Files that the software creates are

@@ -415,7 +415,7 @@ class ManagedHost:
             raise
         except AutotuneError:
             kept_backup = None  # a record that cannot be read is not deleted
-        is_reverted = kept_backup is not None and self.backup.is_confirmed_by(kept_backup, None)
+        is_reverted = kept_backup is not None and self.backup.reverts(kept_backup)
         paths = (BACKUP_FILE, *([APPLIED_BACKUP_FILE] if is_reverted else []))
         self._run_locked([Command(("discard", *paths), required=True)])
         self._store.remove(self.name)

@@ -971,6 +971,39 @@ def test_a_file_that_only_a_later_study_wrote_is_restored_as_that_study_read_it(
     assert (tmp_path / "conf").read_text() == "original\n"
     assert (tmp_path / "more").read_text() == "edited for a month\n"
     assert overwritten(tmp_path) == {}
+    assert not (tmp_path / "autotune" / "kept.json").exists()
+
+
+def test_nothing_is_kept_after_all_studies_that_wrote_different_files_are_restored(
+    locked: Locked, here: Host, tmp_path: Path
+) -> None:
+    """The record of a reverted deployment would become part of the next deployment's backup."""
+    keep_one_of_two_files(locked, tmp_path)
+    (tmp_path / "more").write_text("edited for a month\n")
+    later = locked("later")
+    deploy(later, tuned(tmp_path, b"tuned again\n"))
+    later.commit()
+    later.lock.unlock()
+    for study, is_kept in (("later", True), ("study", False)):
+        restored(here, tmp_path, study)
+        assert (tmp_path / "autotune" / "kept.json").exists() == is_kept
+    assert (tmp_path / "conf").read_text() == "original\n"
+    assert (tmp_path / "more").read_text() == "edited for a month\n"
+
+
+def test_the_record_of_a_kept_deployment_outlives_a_study_with_the_same_name(
+    locked: Locked, here: Host, tmp_path: Path
+) -> None:
+    """Two checkouts of a project give their studies the same names."""
+    keep_one_of_two_files(locked, tmp_path)
+    store = BackupStore(tmp_path / "elsewhere" / "study")
+    host = ManagedHost("here", here, store, "study", SERVICE_MANAGER)
+    host.lock.lock()
+    deploy(host, tuned(tmp_path))
+    restore_host(host)
+    host.lock.unlock()
+    assert (tmp_path / "conf").read_text() == "tuned\n"
+    assert (tmp_path / "autotune" / "kept.json").exists()
 
 
 @pytest.mark.parametrize(
