@@ -250,20 +250,20 @@ class HostBackup:
             return not kept.recorded_changes and self.is_confirmed_by(kept, None)
         return self.recorded_changes <= kept.recorded_changes
 
-    def reverts(self, kept: HostBackup) -> bool:
-        """True if a restore of this backup also reverts the deployment that ``kept`` recorded.
+    def reverts(self, other: HostBackup) -> bool:
+        """True if a restore of this backup also reverts the deployment that ``other`` recorded.
 
         If only one of the two backups wrote a file, others may have changed the file between them.
         """
-        original_values, kept_values = (
+        original_values, other_values = (
             {**{path: file.digest for path, file in state.files.items()}, **state.sysctls}
-            for state in (self.state, kept.state)
+            for state in (self.state, other.state)
         )
-        return self.study == kept.study and not any(
-            original_values[name] != kept_values[name]
+        return self.study == other.study and not any(
+            original_values[name] != other_values[name]
             and (name in self.last_written or original_values[name] in digests)
-            for name, digests in kept.last_written.items()
-            if name in original_values and name in kept_values
+            for name, digests in other.last_written.items()
+            if name in original_values and name in other_values
         )
 
     @property

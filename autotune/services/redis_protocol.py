@@ -23,8 +23,8 @@ from autotune.services.diagnosis import ClientLimit, CounterQuery
 from autotune.services.readback import OutputParser, build_backlog_readback, parse_number
 from autotune.strict_parsing import is_uint, split_lines
 
-# Of the servers with this protocol, only Redis has its own files edited. The file that includes all
-# others may contain the password, even if autotune edits only included files.
+# The file that includes all others. It may contain the password, even if autotune edits only included
+# files. autotune edits no own files of other servers with this protocol.
 DEBIAN_FILE = "/etc/redis/redis.conf"
 DATA_SET_KEY = "autotune:data-set"
 # The values are reproducible, because the number of a block's first key seeds the random numbers.
@@ -110,10 +110,10 @@ for address in $addresses; do
     esac
 done
 """
-# `CONFIG SET` may also have set limits of memory, without which the host may run out of memory after a
-# restart, or the events that applications wait for. `REPLICAOF NO ONE` may have made the server a
-# primary: as a replica, it would copy the data of the earlier primary. The unit's command may set the
-# same options, which a restart keeps.
+# `CONFIG SET` may also have set limits of memory. Without them, the host may run out of memory after a
+# restart. Applications may wait for events that `CONFIG SET` enabled. `REPLICAOF NO ONE` may have made
+# the server a primary: as a replica, it would copy the data of the earlier primary. The unit's command
+# may set the same options, which a restart keeps.
 _UNSAVED_SETTINGS_SCRIPT = r"""
 refuse() { # sentence about the server: prints it, and how to save the settings of the server
     echo "at port $port $1"
