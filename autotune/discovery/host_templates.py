@@ -40,8 +40,8 @@ from autotune.transports.parallel_hosts import run_on_all
 CORRECT_FILES_HINT = "fix the problems above. Until then, autotune does not change those files"
 REPLACE_FILES_HINT = "or set `replace: true` in the tier to let autotune write complete files"
 CONTAINER_FILES_HINT = (
-    "autotune edits only files at the paths of the distribution's package; declare a service "
-    "with other paths under `services:`"
+    "autotune edits a container's files at the distribution's paths; declare a service with other paths "
+    "under `services:`"
 )
 
 

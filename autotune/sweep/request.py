@@ -414,17 +414,20 @@ def _check_host_counts(target_file: TargetFile, tier: str, host_counts: Sequence
 
 
 def _check_complete_files(target_file: TargetFile, tier: str) -> None:
-    """Raise UsageError if a tier, or a tier that calls it, keeps its hosts' own files. They list every
-    host of the tier, and autotune does not change the servers in them.
+    """Raise UsageError if the hosts' own files of a tier that calls ``tier`` list every host of ``tier``.
+
+    Recorded files (`templates:`) of ``tier`` also name every host. autotune does not change servers in
+    these files.
     """
     target = target_file.target
     own_files = adopted_files.read_adopted_files(find_template_overrides(target_file))
     adopted_tiers = {instance_name.partition(".")[0] for instance_name in own_files}
     for name, tier_model in target.tiers.items():
-        has_own_files = target.edits_host_files(name) or (
-            name in adopted_tiers and tier_model.installed and target.simulated is None
-        )
-        if has_own_files and tier in (name, *tier_model.required_tiers):
+        is_recorded = name in adopted_tiers and tier_model.installed and target.simulated is None
+        lists_hosts = tier in tier_model.required_tiers
+        if (lists_hosts and target.edits_host_files(name)) or (
+            is_recorded and (lists_hosts or name == tier)
+        ):
             raise UsageError(
                 f"tier {name} keeps its hosts' own files, and autotune changes no servers in them",
                 hint="write `replace: true` and no `templates:`, so that autotune writes complete files",

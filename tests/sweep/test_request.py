@@ -114,7 +114,8 @@ load: {path: /}
     ("old", "new", "counts", "refused"),
     [
         ("load:", "load:", "web=1,2", "lb"),
-        ("nginx, forwards_to", "nginx, replace: true, forwards_to", "web=1,2", "web"),
+        ("nginx, forwards_to", "nginx, replace: true, forwards_to", "web=1,2", None),
+        ("lb1, service: nginx", "lb1, replace: true, templates: own, service: nginx", "lb=1", None),
         ("service: nginx", "templates: own, service: nginx", "web=1,2", "lb"),
         ("load:", "load:", "web=2", None),
         ("load:", "replace: true\nload:", "web=1,2", None),
