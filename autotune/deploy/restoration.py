@@ -9,7 +9,6 @@ from functools import partial
 from autotune.deploy.desired_state import plan_host
 from autotune.deploy.host import ManagedHost
 from autotune.deploy.host_state import (
-    FileState,
     HostPlan,
     HostState,
     ObservedHost,
@@ -148,10 +147,11 @@ def _find_restorable_state(host: ManagedHost, observed: ObservedHost) -> HostSta
             host.note(
                 f"{host.name}: replaced {name} = {current_value}, which others had set, with {value}"
             )
+    foreign_paths = _find_foreign_paths(host, observed)
     enabled = {unit: starts for unit, starts in host.backup.toggled_units.items() if unit in units}
     return replace(
         original_state,
-        files=_select_restorable_files(host, observed),
+        files={path: f for path, f in original_state.files.items() if path not in foreign_paths},
         units=units,
         sysctls=existing_sysctls,
         enabled=enabled,
@@ -159,9 +159,9 @@ def _find_restorable_state(host: ManagedHost, observed: ObservedHost) -> HostSta
     )
 
 
-def _select_restorable_files(host: ManagedHost, observed: ObservedHost) -> dict[str, FileState]:
-    """Return the original files, without the files that others changed but autotune never wrote.
-    These files are reported.
+def _find_foreign_paths(host: ManagedHost, observed: ObservedHost) -> set[str]:
+    """Return the paths of files that others changed but autotune never wrote. These files are
+    reported.
     """
     original_files = host.original_state.files
     foreign_paths = {
@@ -173,7 +173,7 @@ def _select_restorable_files(host: ManagedHost, observed: ObservedHost) -> dict[
     }
     for path in sorted(foreign_paths):
         host.note(f"{host.name}: {path} is not restored, because only others have changed it")
-    return {path: file for path, file in original_files.items() if path not in foreign_paths}
+    return foreign_paths
 
 
 def _select_definitions(

@@ -192,7 +192,20 @@ class _LoadRun:
             return LoadResult.build_unsent_result(spec.request_count, reason, LOW_RATE_ERROR)
         commands = [share.command for share in (*ramp_shares, *shares)]
         if sample:
-            commands.append(self._build_sample_command(sample, host_start_times, delay))
+            # If it started before the load of other hosts, both together could exceed the maximum rate.
+            command, host = sample.command, self.transports[0]
+            start_time = host_start_times.get(host.name)
+            commands.append(
+                LoadCommand(
+                    host,
+                    start_times.delay_command(delay, command.argv, start_time),
+                    command.max_rate,
+                    start=delay,
+                    end=delay + command.span_seconds,
+                    timeout=delay + command.stop_seconds,
+                    input=command.input,
+                )
+            )
         self.on_start(delay + spec.seconds)
         outputs = run_together(commands, self.max_rate)[len(ramp_shares) :]
         for output in outputs[: len(shares)]:
@@ -204,25 +217,6 @@ class _LoadRun:
         if sample is None or result.limited:
             return result  # a limited result does not describe the server
         return result.reclassify(sample.find_wrong_answers(result, outputs[-1]))
-
-    def _build_sample_command(
-        self, sample: AnswerSample, host_start_times: Mapping[str, int], delay_seconds: float
-    ) -> LoadCommand:
-        """Return the command that sends the requests of ``sample`` together with the load, after
-        ``delay_seconds``.
-
-        If it started before the load of other hosts, both together could exceed the maximum rate.
-        """
-        command, host = sample.command, self.transports[0]
-        return LoadCommand(
-            host,
-            start_times.delay_command(delay_seconds, command.argv, host_start_times.get(host.name)),
-            command.max_rate,
-            start=delay_seconds,
-            end=delay_seconds + command.span_seconds,
-            timeout=delay_seconds + command.stop_seconds,
-            input=command.input,
-        )
 
     def _build_shares(
         self, spec: LoadSpec, host_start_times: Mapping[str, int], delay_seconds: float = 0.0

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from autotune.deploy import templates
 from autotune.deploy.deploy_result import DeployFailed
 from autotune.discovery.target_writer import AdoptionSummary, adopt_hosts
 from autotune.environments.stack import prepare
@@ -169,10 +170,12 @@ def test_the_baseline_changes_nothing_and_others_are_validated_with_their_includ
         text = site.read_text()
         try:
             site.write_text(text.replace("server {", "server {\n\tnonsense {{ backlog }};", 1))
+            templates._create_environment.cache_clear()  # as in a new process
             with pytest.raises(DeployFailed, match="nonsense"):
                 fleet.deploy({**fleet.deployed_settings, "web.nginx.backlog": 1024})
         finally:
             site.write_text(text)
+            templates._create_environment.cache_clear()
         assert served() == page
     finally:
         fleet.restore()
