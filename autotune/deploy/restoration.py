@@ -163,13 +163,12 @@ def _find_foreign_paths(host: ManagedHost, observed: ObservedHost) -> set[str]:
     """Return the paths of files that others changed but autotune never wrote. These files are
     reported.
     """
-    original_files = host.original_state.files
     foreign_paths = {
         path
-        for path in original_files.keys() - host.backup.last_written.keys()
+        for path in host.original_state.files.keys() - host.backup.last_written.keys()
         # autotune may have removed a missing file, or created a directory
         if observed.files[path].kind not in ("absent", "directory")
-        and not observed.files[path].matches(original_files[path])
+        and not observed.files[path].matches(host.original_state.files[path])
     }
     for path in sorted(foreign_paths):
         host.note(f"{host.name}: {path} is not restored, because only others have changed it")

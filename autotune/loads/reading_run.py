@@ -194,11 +194,10 @@ class _LoadRun:
         if sample:
             # If it started before the load of other hosts, both together could exceed the maximum rate.
             command, host = sample.command, self.transports[0]
-            start_time = host_start_times.get(host.name)
             commands.append(
                 LoadCommand(
                     host,
-                    start_times.delay_command(delay, command.argv, start_time),
+                    start_times.delay_command(delay, command.argv, host_start_times.get(host.name)),
                     command.max_rate,
                     start=delay,
                     end=delay + command.span_seconds,
