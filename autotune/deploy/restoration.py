@@ -117,8 +117,8 @@ def _finish_restore(host_restore: HostRestore) -> tuple[str, ...]:
 
 
 def _find_restorable_state(host: ManagedHost, observed: ObservedHost) -> HostState:
-    """Return the original state without missing units and kernel values, and report changes that
-    others made.
+    """Return the original state without missing units and kernel values, and without files that only
+    others changed. Changes that others made are reported.
     """
     original_state = host.original_state
     existing_units = {unit for unit in original_state.units if observed.units[unit].exists}
@@ -141,13 +141,16 @@ def _find_restorable_state(host: ManagedHost, observed: ObservedHost) -> HostSta
     found_names = {*existing_units, *existing_sysctls, *host.created_units}
     for missing_name in sorted({*original_state.units, *original_state.sysctls} - found_names):
         host.note(f"{host.name}: skipped {missing_name}, which no longer exists")
-    for name, value in existing_sysctls.items():
-        current_value = observed.sysctls[name]
-        if current_value != value and host.backup.is_foreign_value(name, current_value):
-            host.note(
-                f"{host.name}: replaced {name} = {current_value}, which others had set, with {value}"
-            )
-    foreign_paths = _find_foreign_paths(host, observed)
+    _note_replaced_values(host, observed, existing_sysctls)
+    foreign_paths = {
+        path
+        for path in original_state.files.keys() - host.backup.last_written.keys()
+        # autotune may have removed a missing file, or created a directory
+        if observed.files[path].kind not in ("absent", "directory")
+        and not observed.files[path].matches(original_state.files[path])
+    }
+    for path in sorted(foreign_paths):
+        host.note(f"{host.name}: {path} is not restored, because only others have changed it")
     enabled = {unit: starts for unit, starts in host.backup.toggled_units.items() if unit in units}
     return replace(
         original_state,
@@ -159,20 +162,16 @@ def _find_restorable_state(host: ManagedHost, observed: ObservedHost) -> HostSta
     )
 
 
-def _find_foreign_paths(host: ManagedHost, observed: ObservedHost) -> set[str]:
-    """Return the paths of files that others changed but autotune never wrote. These files are
-    reported.
-    """
-    foreign_paths = {
-        path
-        for path in host.original_state.files.keys() - host.backup.last_written.keys()
-        # autotune may have removed a missing file, or created a directory
-        if observed.files[path].kind not in ("absent", "directory")
-        and not observed.files[path].matches(host.original_state.files[path])
-    }
-    for path in sorted(foreign_paths):
-        host.note(f"{host.name}: {path} is not restored, because only others have changed it")
-    return foreign_paths
+def _note_replaced_values(
+    host: ManagedHost, observed: ObservedHost, sysctls: Mapping[str, str]
+) -> None:
+    """Report kernel values that others had set, and that the restore of ``sysctls`` replaces."""
+    for name, value in sysctls.items():
+        current_value = observed.sysctls[name]
+        if current_value != value and host.backup.is_foreign_value(name, current_value):
+            host.note(
+                f"{host.name}: replaced {name} = {current_value}, which others had set, with {value}"
+            )
 
 
 def _select_definitions(
