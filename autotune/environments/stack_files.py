@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path, PurePath
 
+from autotune import foreign_files
 from autotune.deploy import adopted_files
 from autotune.deploy.desired_state import DesiredState, build_desired_state, render_files
 from autotune.deploy.runtime import InvalidConfiguration, Runtime
@@ -115,7 +116,9 @@ def find_template_overrides(file: TargetFile) -> Path | None:
 
 
 def compute_template_digests(file: TargetFile) -> dict[str, str]:
-    """Return SHA-256 digests of the user's templates, by path relative to the target."""
+    """Return SHA-256 digests of the user's templates, by path relative to the target. Raises
+    AutotuneError for an unreadable template.
+    """
     root = find_template_overrides(file)
     if root is None:
         return {}
@@ -127,10 +130,19 @@ def compute_template_digests(file: TargetFile) -> dict[str, str]:
     }
     directory = next(tier.templates for tier in file.target.tiers.values() if tier.templates)
     return {
-        str(PurePath(directory, name)): sha256((root / name).read_bytes()).hexdigest()
+        str(PurePath(directory, name)): _compute_digest(root / name)
         for name in sorted(names)
         if (root / name).is_file()
     }
+
+
+def _compute_digest(path: Path) -> str:
+    try:
+        content = foreign_files.read_named_file(path, foreign_files.MAX_RECORD_BYTES)
+    except OSError as error:
+        hint = "make the file readable, or move it out of the directory"
+        raise AutotuneError(f"{path} cannot be read: {error.strerror}", hint=hint) from error
+    return sha256(content).hexdigest()
 
 
 def render_instance(

@@ -931,7 +931,9 @@ def test_what_others_changed_between_a_kept_deployment_and_a_later_study_is_kept
 
 
 def keep_one_of_two_files(locked: Locked, place: Path) -> None:
-    """Keep a deployment that changes only one of its files, as `apply` often does."""
+    """Keep a deployment that changes only one of its files, as `apply` often does. Others edit the
+    other file later.
+    """
     files = {
         str(place / "conf"): FileState(b"tuned\n"),
         str(place / "more"): FileState(b"original\n"),
@@ -940,6 +942,14 @@ def keep_one_of_two_files(locked: Locked, place: Path) -> None:
     deploy(host, replace(tuned(place), files=files))
     host.commit()
     host.lock.unlock()
+    (place / "more").write_text("edited for a month\n")
+
+
+def assert_only_the_deployed_file_is_restored(place: Path) -> None:
+    assert (place / "conf").read_text() == "original\n"
+    assert (place / "more").read_text() == "edited for a month\n"
+    assert overwritten(place) == {}
+    assert not (place / "autotune" / "kept.json").exists()
 
 
 @pytest.mark.parametrize("is_study_lost", [True, False])
@@ -947,31 +957,23 @@ def test_a_file_that_only_others_changed_is_not_restored(
     locked: Locked, here: Host, tmp_path: Path, is_study_lost: bool
 ) -> None:
     keep_one_of_two_files(locked, tmp_path)
-    (tmp_path / "more").write_text("edited for a month\n")
     study = tmp_path / ("lost" if is_study_lost else "studies/study")
     lines = restore_hosts(study, {"here": here}, SERVICE_MANAGER, prefers_host_copies=is_study_lost)
-    assert (tmp_path / "conf").read_text() == "original\n"
-    assert (tmp_path / "more").read_text() == "edited for a month\n"
+    assert_only_the_deployed_file_is_restored(tmp_path)
     assert (
         f"here: {tmp_path / 'more'} is not restored, because only others have changed it" in lines
     )
-    assert overwritten(tmp_path) == {}
-    assert not (tmp_path / "autotune" / "kept.json").exists()
 
 
 def test_a_file_that_only_a_later_study_wrote_is_restored_as_that_study_read_it(
     locked: Locked, here: Host, tmp_path: Path
 ) -> None:
     keep_one_of_two_files(locked, tmp_path)
-    (tmp_path / "more").write_text("edited for a month\n")
     killed = locked("later")
     deploy(killed, tuned(tmp_path, b"tuned again\n"))
     killed.lock.unlock()
     restore_hosts(tmp_path / "lost", {"here": here}, SERVICE_MANAGER, prefers_host_copies=True)
-    assert (tmp_path / "conf").read_text() == "original\n"
-    assert (tmp_path / "more").read_text() == "edited for a month\n"
-    assert overwritten(tmp_path) == {}
-    assert not (tmp_path / "autotune" / "kept.json").exists()
+    assert_only_the_deployed_file_is_restored(tmp_path)
 
 
 def test_nothing_is_kept_after_all_studies_that_wrote_different_files_are_restored(
@@ -979,7 +981,6 @@ def test_nothing_is_kept_after_all_studies_that_wrote_different_files_are_restor
 ) -> None:
     """The record of a reverted deployment would become part of the next deployment's backup."""
     keep_one_of_two_files(locked, tmp_path)
-    (tmp_path / "more").write_text("edited for a month\n")
     later = locked("later")
     deploy(later, tuned(tmp_path, b"tuned again\n"))
     later.commit()
@@ -987,8 +988,7 @@ def test_nothing_is_kept_after_all_studies_that_wrote_different_files_are_restor
     for study, is_kept in (("later", True), ("study", False)):
         restored(here, tmp_path, study)
         assert (tmp_path / "autotune" / "kept.json").exists() == is_kept
-    assert (tmp_path / "conf").read_text() == "original\n"
-    assert (tmp_path / "more").read_text() == "edited for a month\n"
+    assert_only_the_deployed_file_is_restored(tmp_path)
 
 
 def test_the_record_of_a_kept_deployment_outlives_a_study_with_the_same_name(

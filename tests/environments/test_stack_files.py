@@ -1,17 +1,22 @@
-"""Choices that an installed program does not support are not tried."""
+"""Choices that an installed program does not support are not tried, and templates are digested."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from autotune.environments.stack_files import exclude_rejected_choices
+from autotune import foreign_files
+from autotune.environments.stack_files import compute_template_digests, exclude_rejected_choices
+from autotune.errors import AutotuneError
 from autotune.services.base import Action, Parameter, Settings
 from autotune.space.dimension import Dimension
 from autotune.space.space import SearchSpace
+from autotune.target.read_target import read_target
+from tests.modelled import noisy
 
 NAME = "db.server.compression"
 PARAMETER = Parameter(
@@ -56,3 +61,16 @@ def test_a_choice_that_a_host_does_not_support_is_not_tried(
     assert asked == ["db1", "db2"]
     assert space.dimensions[0].choices == remaining
     assert lines == ((f"{NAME}: the program does not support {line}",) if line else ())
+
+
+def test_a_template_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "modelled.yaml"
+    path.write_text(noisy("").replace("service: redis", "service: redis, templates: own"))
+    template = tmp_path / "own" / "huge.j2"
+    template.parent.mkdir()
+    with template.open("wb") as file:
+        file.truncate(foreign_files.MAX_RECORD_BYTES + 1)
+    with pytest.raises(AutotuneError, match=r"huge\.j2"):
+        compute_template_digests(read_target(path))
+    template.unlink()
+    assert compute_template_digests(read_target(path)) == {}
