@@ -202,15 +202,22 @@ def is_undecided(state: State, first_number: int, second_number: int) -> bool:
     return ranking.is_undecided(pooled_peaks[first_number], pooled_peaks[second_number])
 
 
-def is_clearly_worse(state: State, configuration_number: int, trial: Trial) -> bool:
-    """True if ``trial`` sustained clearly less than configuration ``configuration_number`` is estimated
-    to sustain.
+def is_clearly_worse(state: State, configuration_number: int, trials: Sequence[Trial]) -> bool:
+    """True if ``trials`` of another configuration sustained clearly less than configuration
+    ``configuration_number`` is estimated to sustain.
+    """
+    return compute_loss_probability(state, configuration_number, trials) >= DECIDED_PROBABILITY
+
+
+def compute_loss_probability(
+    state: State, configuration_number: int, trials: Sequence[Trial], min_loss: float = 0.0
+) -> float:
+    """Return the probability that ``trials`` of another configuration show a loss of at least
+    ``min_loss``, as a log ratio to the estimate of configuration ``configuration_number``.
     """
     estimate = _estimate_finalists(state)[configuration_number]
-    return (
-        compute_win_probability(estimate, _add_study_noise(state, state.normalize_peak(trial)))
-        >= DECIDED_PROBABILITY
-    )
+    peak = Estimate.pool([_add_study_noise(state, state.normalize_peak(trial)) for trial in trials])
+    return compute_win_probability(replace(estimate, log_mean=estimate.log_mean - min_loss), peak)
 
 
 def predict_repeat(state: State, configuration_number: int) -> Estimate | None:

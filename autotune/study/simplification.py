@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import takewhile
 
 from autotune.diagnose.bottleneck import Bottleneck
 from autotune.optimize.gp.surrogate import SurrogateModel
+from autotune.optimize.ranking import DECIDED_PROBABILITY
 from autotune.optimize.simplify import is_expendable, revert_changes, simplify_winner
 from autotune.parameter_name import ParameterName
+from autotune.services.base import Settings
 from autotune.space.space import SearchSpace
-from autotune.study.ranking import find_simplification, is_clearly_worse
+from autotune.study.ranking import (
+    compute_loss_probability,
+    find_simplification,
+    is_clearly_worse,
+)
 from autotune.study.study_state import Phase, State, Trial
 from autotune.study.winner_changes import Simplification
 
 # Maximum number of consecutive measurements of blocks that show nothing, for example because the load
 # generator failed. More of them would stop the study (`trial.MAX_FAULTS`), which needs no block.
 MAX_UNMEASURED_BLOCKS = 2
+# A simplified winner that probably loses more, as a log ratio of the capacity, is not measured precisely.
+MAX_SIMPLIFICATION_LOSS = 0.1
+# A block is measured twice if the first measurement shows such a loss with at least this probability.
+# The documented effects of the reverted changes may be too small for this stack.
+OPEN_LOSS_PROBABILITY = 0.25
 
 
 def select_next_block(
@@ -31,45 +43,43 @@ def select_next_block(
     leader = state.find_trial(trial_number)
     previous_record = find_simplification(state, trial_number) or Simplification()
     winner = space.replace_impossible_values(leader.effective_settings, leader.settings)
-    simplified_trials = state.list_finished_trials(Phase.SIMPLIFIED)
-    if previous_record.reverted and simplified_trials and simplified_trials[-1].is_unmeasured:
+    if _needs_repeat(state, trial_number, previous_record):
         return _repeat_block(state, previous_record)
-    accepted_trial, omitted_changes, refused_blocks = (
-        previous_record.accepted,
-        previous_record.without,
-        previous_record.refused,
-    )
-    if (reverted_block := previous_record.reverted) and simplified_trials:
-        keeps_peak = _keeps_peak(state, trial_number, simplified_trials[-1])
-        if keeps_peak and is_expendable(surrogate, space, winner, reverted_block, omitted_changes):
-            accepted_trial, omitted_changes = simplified_trials[-1].number, reverted_block
-        else:
-            refused_blocks = (*refused_blocks, reverted_block)
+    record = _judge_block(state, surrogate, space, winner, previous_record, trial_number)
     kept_changes = _find_named_parameters(state, space, with_related=False)
     simplified_winner = simplify_winner(
-        surrogate, space, winner, omitted_changes, refused_blocks, kept_changes
+        surrogate, space, winner, record.without, record.refused, kept_changes
     )
-    reverts_more = set(simplified_winner.reverted) > set(omitted_changes)
+    reverts_more = set(simplified_winner.reverted) > set(record.without)
     settings = (
         simplified_winner.settings
         if reverts_more
-        else revert_changes(space, winner, omitted_changes)
+        else revert_changes(space, winner, record.without)
     )
-    return Simplification(
+    return replace(
+        record,
         of=trial_number,
         settings=dict(settings),
         reverted=tuple(simplified_winner.reverted) if reverts_more else (),
-        accepted=accepted_trial,
-        without=tuple(omitted_changes),
-        refused=refused_blocks,
         measured=len(state.list_started_trials(Phase.SIMPLIFIED)),
     )
 
 
-def _repeat_block(state: State, record: Simplification) -> Simplification:
-    """Return a record that repeats the last measurement, which showed nothing about its block.
+def _needs_repeat(state: State, winner_number: int, record: Simplification) -> bool:
+    """True if the last measurement of a block showed nothing, or left open a large loss."""
+    trials = state.list_finished_trials(Phase.SIMPLIFIED)
+    if not record.reverted or not trials:
+        return False
+    return trials[-1].is_unmeasured or _is_loss_open(
+        state, winner_number, _select_equal_trials(trials)
+    )
 
-    After ``MAX_UNMEASURED_BLOCKS`` such measurements in a row, no further block is measured.
+
+def _repeat_block(state: State, record: Simplification) -> Simplification:
+    """Return a record that repeats the last measurement.
+
+    After ``MAX_UNMEASURED_BLOCKS`` measurements in a row that showed nothing, no further block is
+    measured.
     """
     unmeasured_trials = takewhile(
         lambda trial: trial.is_unmeasured, reversed(state.list_finished_trials(Phase.SIMPLIFIED))
@@ -82,16 +92,55 @@ def _repeat_block(state: State, record: Simplification) -> Simplification:
     )
 
 
-def _keeps_peak(state: State, winner_number: int, simplified_trial: Trial) -> bool:
+def _judge_block(
+    state: State,
+    surrogate: SurrogateModel,
+    space: SearchSpace,
+    winner: Settings,
+    record: Simplification,
+    winner_number: int,
+) -> Simplification:
+    """Return ``record`` with the block that was measured last accepted or refused."""
+    trials = _select_equal_trials(state.list_finished_trials(Phase.SIMPLIFIED))
+    if not record.reverted or not trials:
+        return record
+    keeps_peak = _keeps_peak(state, winner_number, trials)
+    if keeps_peak and is_expendable(surrogate, space, winner, record.reverted, record.without):
+        return replace(record, accepted=trials[-1].number, without=record.reverted)
+    return replace(record, refused=(*record.refused, record.reverted))
+
+
+def _select_equal_trials(trials: Sequence[Trial]) -> list[Trial]:
+    """Return the last of ``trials`` and the trials directly before it with the same settings."""
+    equal_trials = takewhile(lambda trial: trial.settings == trials[-1].settings, reversed(trials))
+    return [trial for trial in equal_trials if not trial.is_unmeasured][::-1]
+
+
+def _is_loss_open(state: State, winner_number: int, block_trials: Sequence[Trial]) -> bool:
+    """True if the only measurement of a simplified winner does not exclude a large loss."""
+    if len(block_trials) != 1 or not _shows_capacity(block_trials[0]):
+        return False
+    loss_probability = compute_loss_probability(
+        state, winner_number, block_trials, MAX_SIMPLIFICATION_LOSS
+    )
+    return OPEN_LOSS_PROBABILITY <= loss_probability < DECIDED_PROBABILITY
+
+
+def _keeps_peak(state: State, winner_number: int, block_trials: Sequence[Trial]) -> bool:
     """True if a simplified winner did not clearly sustain less than the winner.
 
-    The model treats an unexpected loss as a disturbance, but a clear loss must not be ignored. A pruned
-    measurement shows a clear loss, although its peak is imprecise.
+    The model treats an unexpected loss as a disturbance, but a clear loss must not be ignored.
     """
-    peak = simplified_trial.peak
-    if peak is None or not peak.is_feasible or peak.is_pruned:
-        return False
-    return not is_clearly_worse(state, winner_number, simplified_trial)
+    return all(map(_shows_capacity, block_trials)) and not is_clearly_worse(
+        state, winner_number, block_trials
+    )
+
+
+def _shows_capacity(trial: Trial) -> bool:
+    """True if a measurement has a peak that is not an upper bound. A pruned measurement shows a clear
+    loss, although its peak is imprecise.
+    """
+    return trial.peak is not None and trial.peak.is_feasible and not trial.peak.is_pruned
 
 
 def _find_named_parameters(

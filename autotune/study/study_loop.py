@@ -50,7 +50,7 @@ from autotune.study.search_history import (
     record_trial_outcome,
     sync_search,
 )
-from autotune.study.simplification import select_next_block
+from autotune.study.simplification import MAX_SIMPLIFICATION_LOSS, select_next_block
 from autotune.study.study_drift import estimate_study_drift, list_bed_readings
 from autotune.study.study_state import COUNTED_PHASES, Phase, State, Trial
 from autotune.study.study_store import StudyStore
@@ -61,8 +61,6 @@ from autotune.target.messages import format_count
 from autotune.target.model import Budget
 
 NextStep = tuple[ScheduleStep, Trial | None]
-# A simplified winner that probably loses more, as a log ratio of the capacity, is not measured precisely.
-MAX_SIMPLIFICATION_LOSS = 0.1
 # Expected difference between two measurements of the same configuration, as the sd of the logarithm.
 REPEAT_LOG_SD = 0.10
 # The search stops if the probability of a gain of at least MIN_RELEVANT_GAIN is below STOP_PROBABILITY.

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 
 from autotune.environments.peak import Peak
 from autotune.estimate import Estimate
 from autotune.optimize.ranking import PosteriorPeaks
+from autotune.services.base import Settings
+from autotune.space.space import SearchSpace
 from autotune.study.study_state import Phase, State, Trial
 
 Placed = tuple[Phase, float]
@@ -37,3 +40,22 @@ def measured_again(state: State, phase: Phase, *peaks: tuple[int, float]) -> Sta
         for n, (of, peak) in enumerate(peaks)
     )
     return replace(state, trials=(*state.trials, *more))
+
+
+def build_searched_study(space: SearchSpace) -> State:
+    """A study whose peaks depend only on ``t.s.a``. Trial 12 is the winner."""
+    draws = Random("searched study")
+    searched = [{name: draws.randint(1, 9) for name in space.baseline} for _ in range(11)]
+    configurations: list[Settings] = [space.baseline, *searched, dict.fromkeys(space.baseline, 9)]
+    peaks = [400.0 + 100.0 * float(settings["t.s.a"]) for settings in configurations]
+    trials = [
+        Trial(
+            number,
+            Phase.SEARCH if number else Phase.BASELINE,
+            settings,
+            peak=Peak(peak, 0.97 * peak, 1.03 * peak, 0.02, "measured"),
+        )
+        for number, (settings, peak) in enumerate(zip(configurations, peaks, strict=True))
+    ]
+    estimates = {trial.number: trial.peak.estimate for trial in trials if trial.peak}
+    return State(trials=tuple(trials), posterior=PosteriorPeaks(estimates, 0.02))

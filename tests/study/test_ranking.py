@@ -129,7 +129,7 @@ def test_a_block_that_clearly_carries_less_is_no_disturbance(peak: float, less: 
     state = believed((STOCK, 50.0), (ADVICE, 60.0), (OTHER, 120.0), sd=0.04)
     state = measured_again(state, Phase.FINALIST, (2, 121.0), (1, 60.0))
     state = measured_again(state, Phase.SIMPLIFIED, (2, peak))
-    assert is_clearly_worse(state, 2, state.trials[-1]) is less
+    assert is_clearly_worse(state, 2, state.trials[-1:]) is less
 
 
 @pytest.mark.parametrize("confirmed", range(1, 9))

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import optuna
@@ -24,7 +23,6 @@ from autotune.estimate import Estimate
 from autotune.optimize.ranking import PosteriorPeaks
 from autotune.optimize.searcher import Searcher, Suggestion
 from autotune.optimize.storage import open_sqlite
-from autotune.services.base import Settings
 from autotune.space.space import SearchSpace
 from autotune.study import journal
 from autotune.study.bed_barrier import BedBarrier
@@ -50,6 +48,7 @@ from autotune.study.trial_context import TrialContext
 from autotune.target.model import Budget
 from bench import stacks
 from tests import soak
+from tests.study.ranked import build_searched_study
 
 _spec = importlib.util.spec_from_file_location("simulated", Path(__file__).parent / "simulated.py")
 assert _spec is not None
@@ -329,25 +328,6 @@ def test_the_search_stops_if_a_further_gain_is_improbable(
         assert step is not None
         assert (step.phase, step.suggested) == (Phase.SEARCH, values)
         assert state.stop_reason is None
-
-
-def build_searched_study(space: SearchSpace) -> State:
-    """A study whose peaks depend only on ``t.s.a``. Trial 12 is the winner."""
-    draws = Random("searched study")
-    searched = [{name: draws.randint(1, 9) for name in space.baseline} for _ in range(11)]
-    configurations: list[Settings] = [space.baseline, *searched, dict.fromkeys(space.baseline, 9)]
-    peaks = [400.0 + 100.0 * float(settings["t.s.a"]) for settings in configurations]
-    trials = [
-        Trial(
-            number,
-            Phase.SEARCH if number else Phase.BASELINE,
-            settings,
-            peak=Peak(peak, 0.97 * peak, 1.03 * peak, 0.02, "measured"),
-        )
-        for number, (settings, peak) in enumerate(zip(configurations, peaks, strict=True))
-    ]
-    estimates = {trial.number: trial.peak.estimate for trial in trials if trial.peak}
-    return State(trials=tuple(trials), posterior=PosteriorPeaks(estimates, 0.02))
 
 
 def test_a_study_that_is_stopped_while_it_is_ranked_is_ranked_again(tmp_path: Path) -> None:

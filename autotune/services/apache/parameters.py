@@ -191,10 +191,10 @@ EVENT_PARAMETERS = (
                 unit="s",
             ),
         ),
-        capacity="ServerLimit+ ThreadsPerChild",
-        small="AsyncRequestWorkerFactor+ StartServers+ MinSpareThreads+ MaxSpareThreads+ lbmethod"
-        " proxy_disablereuse proxy_max+ proxy_smax+ proxy_ttl proxy_retry- ThreadLimit"
-        " MaxRequestWorkers+",
+        # Without enough idle threads, Apache ends processes between peaks and starts them too slowly.
+        capacity="ServerLimit+ ThreadsPerChild MinSpareThreads+ MaxSpareThreads+",
+        small="AsyncRequestWorkerFactor+ StartServers+ lbmethod proxy_disablereuse proxy_max+"
+        " proxy_smax+ proxy_ttl proxy_retry- ThreadLimit MaxRequestWorkers+",
     ),
 )
 

@@ -65,8 +65,9 @@ PARAMETERS = (
                 source=PREFORK_DOCS,
             ),
         ),
-        capacity="MaxRequestWorkers+",
-        small="StartServers+ MinSpareServers+ MaxSpareServers+ ServerLimit+",
+        # Without enough idle processes, Apache ends processes between peaks and forks them too slowly.
+        capacity="MaxRequestWorkers+ MinSpareServers+ MaxSpareServers+",
+        small="StartServers+ ServerLimit+",
     ),
 )
 
