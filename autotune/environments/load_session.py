@@ -219,7 +219,9 @@ class LoadSession:
             warm_up_result = self._warm_up(request, record, is_prefilled=deploy_result.prefilled)
             expected_peak = update_expected_peak(request.expected_peak, warm_up_result)
             self._measure_today(request.today_rate, expected_peak, record, deadline)
-            capacity, readings = self._search_capacity(request, expected_peak, record, deadline)
+            capacity, readings = self._search_capacity(
+                request, expected_peak, warm_up_result.base_latency, record, deadline
+            )
             self.fleet.verify()  # verify the deployment before the peak is recorded
         except DeployFailed as error:
             self._is_warm = False
@@ -322,6 +324,7 @@ class LoadSession:
         self,
         request: EvaluationRequest,
         expected_peak: Estimate | None,
+        base_latency: float,
         record: Recorder,
         deadline: float,
     ) -> tuple[Capacity, list[WatchedReading]]:
@@ -341,12 +344,6 @@ class LoadSession:
             longest_seconds = max(longest_seconds, self.clock.now() - start_time)
             return reading
 
-        slow_seconds = min(request.usual_seconds, MAX_SLOW_LOAD_SECONDS)
-        limits = replace(self.limits, max_slow_load_seconds=slow_seconds)
-        if request.is_claim:
-            limits = replace(limits, max_stalled_readings=0, rough_sd=0.0)
-        if request.expected_peak:
-            limits = _adjust_min_rate(limits, request.expected_peak.value)
         capacity = search_peak(
             probe,
             self.slo,
@@ -355,11 +352,21 @@ class LoadSession:
             is_exploration=request.is_exploration,
             incumbent=request.incumbent,
             noise=self._noise,
-            limits=limits,
+            limits=self._build_limits(request),
+            base_latency=base_latency,
             # Start another reading only if at least half of the reading fits into the remaining time.
             is_late=lambda: self.clock.now() + longest_seconds / 2 >= deadline,
         )
         return capacity, watched_readings
+
+    def _build_limits(self, request: EvaluationRequest) -> SearchLimits:
+        slow_seconds = min(request.usual_seconds, MAX_SLOW_LOAD_SECONDS)
+        limits = replace(self.limits, max_slow_load_seconds=slow_seconds)
+        if request.is_claim:
+            limits = replace(limits, max_stalled_readings=0, rough_sd=0.0)
+        if request.expected_peak:
+            limits = _adjust_min_rate(limits, request.expected_peak.value)
+        return limits
 
     def _note_recovery(self, reading: Reading, record: Recorder) -> None:
         recovery = self._recovery.with_reading(reading, is_met=self.slo.is_met(reading))

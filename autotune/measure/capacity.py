@@ -125,6 +125,12 @@ _FULL_LENGTH_LIMITS: Final = 10.0
 # allows _SETTLED_VIOLATIONS violations. Shorter readings start with an empty queue and hide violations.
 _SETTLED_LIMITS: Final = 20.0
 _SETTLED_VIOLATIONS: Final = 8.0
+# The constant part of a latency without a queue, as a share of its median: service times vary. In
+# simulated queues with constant service times, the intervals of a larger share were too narrow.
+_CONSTANT_SHARE: Final = 0.8
+# Waits are rounded to this share of the latency limit, which is also the shortest wait. Searches with
+# similar waits share tables.
+_WAIT_STEP_SHARE: Final = 0.05
 # The load time of a search suffices for at least this many long readings.
 _MIN_LONG_READINGS: Final = 6
 _LOG_STEP_DOWN: Final = 0.2  # downward step of the log rate until a rate passes
@@ -178,9 +184,10 @@ class PeakSearch:
         incumbent: Estimate | None,
         noise: Noise,
         is_exploration: bool = False,
+        base_latency: float = 0.0,
     ) -> PeakSearch:
         """Return the state before the first reading. The first rate is the expected peak, or else the
-        incumbent's peak.
+        incumbent's peak. ``base_latency`` is described at `search_peak`.
         """
         expected_peak = prior or incumbent
         expected_rate = expected_peak.value if expected_peak else limits.start_rate
@@ -188,7 +195,7 @@ class PeakSearch:
         posterior = PeakPosterior.start(
             prior,
             noise,
-            slo,
+            _compute_longest_wait(slo.limit, base_latency),
             lowest_rate=limits.min_rate / 2.0,
             highest_rate=limits.max_rate * 4.0,
             expected_rate=first_rate,
@@ -584,6 +591,7 @@ def search_peak(
     limits: SearchLimits | None = None,
     is_late: Callable[[], bool] = lambda: False,
     is_exploration: bool = False,
+    base_latency: float = 0.0,
 ) -> Capacity:
     """Return the highest rate at which ``probe`` stays within ``slo``.
 
@@ -592,6 +600,9 @@ def search_peak(
     peak reaches ``target_sd``, or when a further reading would hardly reduce the sd. The search also
     stops at its ``limits``, and as soon as ``is_late()`` is true. With ``is_exploration``, the search
     stops at a rough peak.
+
+    ``base_latency`` is the median latency in seconds without a queue. Requests are late if they wait
+    longer than the rest of the latency limit.
     """
     search = PeakSearch.start(
         slo,
@@ -603,6 +614,7 @@ def search_peak(
         incumbent=_convert_incumbent(incumbent),
         noise=noise or Noise(),
         is_exploration=is_exploration,
+        base_latency=base_latency,
     )
     while True:
         rate = search.next_rate()
@@ -610,6 +622,12 @@ def search_peak(
         verdict = search.find_verdict() or (search.give_up_verdict if is_late() else None)
         if verdict is not None:
             return _build_capacity(search, verdict)
+
+
+def _compute_longest_wait(latency_limit: float, base_latency: float) -> float:
+    """Return the wait in a queue, in seconds, beyond which a request is late."""
+    wait_share = 1.0 - _CONSTANT_SHARE * base_latency / latency_limit
+    return latency_limit * _WAIT_STEP_SHARE * max(1, round(wait_share / _WAIT_STEP_SHARE))
 
 
 def _convert_incumbent(incumbent: Capacity | Estimate | float | None) -> Estimate | None:

@@ -235,20 +235,22 @@ class PeakPosterior:
     ``unmeetable_weights`` contains the log weights of ``onset.FLAT_FRACTIONS``, which describe servers
     without a peak. ``steal_effects`` contains the log weights of `noise.STEAL_EFFECTS`, the possible
     effects of CPU steal on the capacity. Before a reading with CPU steal, the length of the first axis of
-    ``weights`` is 1, because all effects share the same weights.
+    ``weights`` is 1, because all effects share the same weights. A request is late if it waits longer
+    than ``longest_wait`` seconds in a queue.
     """
 
     log_rate_origin: float
     weights: Array
     unmeetable_weights: Array
     steal_effects: Array
+    longest_wait: float
 
     @classmethod
     def start(
         cls,
         prior: Estimate | None,
         noise: Noise,
-        slo: Slo,
+        longest_wait: float,
         *,
         lowest_rate: float,
         highest_rate: float,
@@ -273,23 +275,23 @@ class PeakPosterior:
                 _FLAT_PRIOR_SHARE * density
                 + (1.0 - _FLAT_PRIOR_SHARE) * student_density / student_density.sum()
             )
-        shapes = onset.build_prior_shape_weights(log_peaks, slo.limit)
+        shapes = onset.build_prior_shape_weights(log_peaks, longest_wait)
         peak_weights = np.log((1.0 - _UNMEETABLE_PRIOR) * density * noise.build_prior(shapes))[None]
         flat_weights = np.full(
             onset.FLAT_FRACTIONS.size, log(_UNMEETABLE_PRIOR / onset.FLAT_FRACTIONS.size)
         )
-        return cls(log_rate_origin, peak_weights, flat_weights, np.log(noise.build_steal_prior()))
+        steal_effects = np.log(noise.build_steal_prior())
+        return cls(log_rate_origin, peak_weights, flat_weights, steal_effects, longest_wait)
 
     def with_reading(self, reading: Reading, slo: Slo) -> PeakPosterior:
         """Return the posterior with one more reading. Invalid readings are ignored."""
         if not reading.is_valid:
             return self
         counts = select_worst_counts(reading, slo)
-        duration_step = round(log(max(reading.seconds, 0.05)) / _LOG_SECONDS_STEP)
         expected_onset = onset.compute_onset(
             counts.allowed_share,
-            slo.limit,
-            exp(duration_step * _LOG_SECONDS_STEP),
+            self.longest_wait,
+            _round_seconds(reading.seconds),
             is_latency=not counts.are_errors,
         )
         if reading.truncated:
@@ -407,6 +409,11 @@ class PosteriorSummary:
     def sd(self) -> float:
         """Return the standard deviation of the log peak, computed from its 90 % interval."""
         return (self.quantile(0.95) - self.quantile(0.05)) / (2 * SDS_WITHIN_90)
+
+
+def _round_seconds(seconds: float) -> float:
+    """Return the length of a reading, rounded so that readings share tables."""
+    return exp(round(log(max(seconds, 0.05)) / _LOG_SECONDS_STEP) * _LOG_SECONDS_STEP)
 
 
 def _compute_log_columns(likelihood_table: Array, peak_count: int, offsets: Sequence[int]) -> Array:

@@ -79,6 +79,14 @@ class WarmUpResult:
         return sustained_rates[-1] if sustained_rates else None
 
     @property
+    def base_latency(self) -> float:
+        """Return the median latency in seconds without a queue: the lowest of the windows that the stack
+        sustained; 0 if it is unknown.
+        """
+        latencies = (window.median_latency for window in self.windows if not window.is_overloaded)
+        return min((latency for latency in latencies if latency is not None), default=0.0)
+
+    @property
     def failed_rate(self) -> float | None:
         """Return the rate in requests/s at which a futile warm-up was stopped, or ``None``."""
         return self.windows[-1].rate if is_futile(self.windows) else None

@@ -45,7 +45,7 @@ def select_next_block(
     winner = space.replace_impossible_values(leader.effective_settings, leader.settings)
     if _needs_repeat(state, trial_number, previous_record):
         return _repeat_block(state, previous_record)
-    record = _judge_block(state, surrogate, space, winner, previous_record, trial_number)
+    record = _decide_block(state, surrogate, space, winner, previous_record, trial_number)
     kept_changes = _find_named_parameters(state, space, with_related=False)
     simplified_winner = simplify_winner(
         surrogate, space, winner, record.without, record.refused, kept_changes
@@ -92,7 +92,7 @@ def _repeat_block(state: State, record: Simplification) -> Simplification:
     )
 
 
-def _judge_block(
+def _decide_block(
     state: State,
     surrogate: SurrogateModel,
     space: SearchSpace,

@@ -22,7 +22,7 @@ SLO = Slo(quantile=0.99, limit=0.050, errors=0.001)
 
 def opening(prior: Estimate | None = None) -> PeakPosterior:
     return PeakPosterior.start(
-        prior, Noise(), SLO, lowest_rate=1.0, highest_rate=1e5, expected_rate=1000.0
+        prior, Noise(), SLO.limit, lowest_rate=1.0, highest_rate=1e5, expected_rate=1000.0
     )
 
 
