@@ -259,8 +259,10 @@ class LoadMeter:
             miss_count += counters.values.get(counter_names.misses, 0.0) if counters else 0.0
         return int(hit_count), int(miss_count)
 
-    def wait_until_drained(self) -> bool:
-        """Wait until the effects of an overload have passed. A load host sends the probe requests."""
+    def wait_until_drained(self) -> float | None:
+        """Wait until the effects of an overload have passed. Return the lowest latency of the last probe
+        requests, or ``None`` if the effects did not pass. A load host sends the requests.
+        """
         pause_seconds = len(self.request.per_endpoint()) / self.max_rate
         longest_seconds = max(DRAIN_SECONDS, DRAIN_LIMITS * self.slo.limit)
         return wait_until_drained(

@@ -141,8 +141,10 @@ class StackMeter(Protocol):
         """
         ...
 
-    def wait_until_drained(self) -> object:
-        """Wait until the effects of an overload have passed."""
+    def wait_until_drained(self) -> float | None:
+        """Wait until the effects of an overload have passed. Return the latency of a single request
+        afterwards, in seconds, or ``None`` if unknown.
+        """
         ...
 
 
@@ -279,8 +281,7 @@ class LoadSession:
         self._is_warm = self._is_warm or warm_up_result.is_settled
         record.on_warm_up(warm_up_result)
         self.meter.end_warm_up(SETTLED_WINDOWS)
-        self.meter.wait_until_drained()
-        return warm_up_result
+        return replace(warm_up_result, single_latency=self.meter.wait_until_drained())
 
     def _find_start_rate(self) -> float:
         """Return the first rate to try, in requests/s, for a stack without an expected peak.

@@ -125,7 +125,7 @@ _FULL_LENGTH_LIMITS: Final = 10.0
 # allows _SETTLED_VIOLATIONS violations. Shorter readings start with an empty queue and hide violations.
 _SETTLED_LIMITS: Final = 20.0
 _SETTLED_VIOLATIONS: Final = 8.0
-# The constant part of a latency without a queue, as a share of its median: service times vary. In
+# The constant part of a latency without a queue, as a share of this latency: service times vary. In
 # simulated queues with constant service times, the intervals of a larger share were too narrow.
 _CONSTANT_SHARE: Final = 0.8
 # Waits are rounded to this share of the latency limit, which is also the shortest wait. Searches with
@@ -601,7 +601,7 @@ def search_peak(
     stops at its ``limits``, and as soon as ``is_late()`` is true. With ``is_exploration``, the search
     stops at a rough peak.
 
-    ``base_latency`` is the median latency in seconds without a queue. Requests are late if they wait
+    ``base_latency`` is the usual latency in seconds without a queue. Requests are late if they wait
     longer than the rest of the latency limit.
     """
     search = PeakSearch.start(

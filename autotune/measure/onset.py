@@ -135,20 +135,20 @@ _MAX_EXPONENT, _MAX_SDS = 36.0, 8.5
 _TIME_POINTS = 16  # number of points in time over which a reading's fraction is averaged
 
 
-def build_prior_shape_weights(log_peaks: Array, latency_limit: float) -> Array:
+def build_prior_shape_weights(log_peaks: Array, longest_wait: float) -> Array:
     """Return the weights of shapes before any reading, ``[shape, log peak]``. Each column sums to 1.
 
     The tail of the wait decays with spare utilisation at ``2 * capacity * limit / (ca2 + cs2)``.
     ``ca2`` and ``cs2`` are the squared coefficients of variation of arrivals and services (Kingman
     1962). The slope at the peak is this decay times the utilisation at the peak. Capacity times
-    utilisation is the rate, so the onset is steeper if more requests arrive within the latency limit.
+    utilisation is the rate, so the onset is steeper if more requests arrive within ``longest_wait``.
     """
     slopes = np.array([shape.slope / (1.0 - shape.floor_share) for shape in ONSET_SHAPES])
     slope_factors = np.array(
         [_SLOPE_RATIO / (1.0 + _FLOOR_SLOPE_EFFECT * shape.floor_share) for shape in ONSET_SHAPES]
     )
     expected_slopes = np.clip(
-        latency_limit * slope_factors[:, None] * np.exp(log_peaks)[None, :], _MIN_SLOPE, _MAX_SLOPE
+        longest_wait * slope_factors[:, None] * np.exp(log_peaks)[None, :], _MIN_SLOPE, _MAX_SLOPE
     )
     z_scores = (np.log(slopes)[:, None] - np.log(expected_slopes)) / _LOG_SLOPE_SD
     shape_weights = _PRIOR_WEIGHTS[:, None] * (np.exp(-0.5 * z_scores**2) + _MIN_SHAPE_WEIGHT)
@@ -185,16 +185,17 @@ class GradualOnset:
 
 @lru_cache(maxsize=64)
 def compute_onset(
-    allowed_share: float, latency_limit: float, seconds: float, *, is_latency: bool = True
+    allowed_share: float, longest_wait: float, seconds: float, *, is_latency: bool = True
 ) -> Onset:
-    """Return the expected outcome of readings that last ``seconds``.
+    """Return the expected outcome of readings that last ``seconds``. Requests are late if they wait
+    longer than ``longest_wait`` seconds.
 
     ``is_latency`` is false if violations are errors, which are assumed not to come in bursts.
     """
     shapes = (
         ONSET_SHAPES if is_latency else [replace(shape, is_bursty=False) for shape in ONSET_SHAPES]
     )
-    rows = [_compute_row(shape, allowed_share, latency_limit, seconds) for shape in shapes]
+    rows = [_compute_row(shape, allowed_share, longest_wait, seconds) for shape in shapes]
     fraction, correlation, logit_sd = (np.asarray(table) for table in zip(*rows, strict=True))
     is_gradual = ~np.isnan(logit_sd[:, 0])
     if not is_gradual.any():
@@ -229,10 +230,10 @@ class _OnsetRow(NamedTuple):
 
 
 def _compute_row(
-    onset_shape: OnsetShape, allowed_share: float, latency_limit: float, seconds: float
+    onset_shape: OnsetShape, allowed_share: float, longest_wait: float, seconds: float
 ) -> _OnsetRow:
     if onset_shape.is_bursty:
-        return _compute_queue_row(onset_shape, allowed_share, latency_limit, seconds)
+        return _compute_queue_row(onset_shape, allowed_share, longest_wait, seconds)
     floor = onset_shape.floor_share * allowed_share
     log_height = log(1.0 / (allowed_share - floor))
     decay = onset_shape.slope / (1.0 - onset_shape.floor_share) + log_height
@@ -242,10 +243,10 @@ def _compute_row(
         fraction = np.where(utilisation < 1.0, steady_fraction, np.nan)
     else:
         late_fraction = _compute_late_probability(
-            utilisation, decay, latency_limit, onset_shape.lead_seconds, seconds
+            utilisation, decay, longest_wait, onset_shape.lead_seconds, seconds
         )
         late_fraction = np.maximum(
-            late_fraction, _compute_settled_probability(utilisation, decay, latency_limit, seconds)
+            late_fraction, _compute_settled_probability(utilisation, decay, longest_wait, seconds)
         )
         fraction = floor + (1.0 - floor) * late_fraction
     low_correlation, high_correlation = (
@@ -256,10 +257,10 @@ def _compute_row(
 
 
 def _compute_queue_row(
-    onset_shape: OnsetShape, allowed_share: float, latency_limit: float, seconds: float
+    onset_shape: OnsetShape, allowed_share: float, longest_wait: float, seconds: float
 ) -> _OnsetRow:
     """Return the row of a queue. A request is late if its wait plus an exponential service time exceeds
-    the latency limit.
+    ``longest_wait``.
     """
     assert onset_shape.lead_seconds is not None
     service_decay = (
@@ -270,18 +271,18 @@ def _compute_queue_row(
     utilisation = (1.0 - spare / decay) * np.exp(LOG_RATE_OFFSETS)
     if service_decay == inf:
         late_fraction = _compute_late_probability(
-            utilisation, decay, latency_limit, onset_shape.lead_seconds, seconds
+            utilisation, decay, longest_wait, onset_shape.lead_seconds, seconds
         )
         return _OnsetRow(
             late_fraction,
-            _compute_busy_period_correlation(utilisation, decay, latency_limit, seconds),
+            _compute_busy_period_correlation(utilisation, decay, longest_wait, seconds),
         )
     nodes, weights = np.polynomial.legendre.leggauss(_SERVICE_TIME_POINTS)
     served_shares = (nodes + 1.0) / 2.0  # service time as a share of the limit
     weights = weights / 2.0 * service_decay * np.exp(-service_decay * served_shares)
     wait_probabilities = [
         _compute_late_probability(
-            utilisation, decay, latency_limit, onset_shape.lead_seconds, seconds, 1.0 - served_share
+            utilisation, decay, longest_wait, onset_shape.lead_seconds, seconds, 1.0 - served_share
         )
         for served_share in served_shares
     ]
@@ -289,7 +290,7 @@ def _compute_queue_row(
     spare_decay = np.clip(decay * (1.0 - utilisation), 0.0, 14.0)
     logit_sd = (
         _GRADUAL_LOGIT_SD
-        * (60.0 * latency_limit / seconds) ** _GRADUAL_LENGTH_EFFECT
+        * (60.0 * longest_wait / seconds) ** _GRADUAL_LENGTH_EFFECT
         * (decay / 30.0) ** _GRADUAL_DECAY_EFFECT
     )
     logit_sd = np.minimum(
@@ -302,7 +303,7 @@ def _solve_spare_at_peak(allowed_share: float, service_decay: float) -> tuple[fl
     """Return ``spare``, the spare utilisation at the peak times the decay of waits. Also return how
     steeply the log violation fraction falls with ``spare``.
 
-    In units of the latency limit, waits decay at the rate ``spare`` and service times at the rate
+    In units of the longest wait, waits decay at the rate ``spare`` and service times at the rate
     ``service_decay``. The sum of wait and service time exceeds the limit with probability
     ``(service_decay exp(-spare) - spare exp(-service_decay)) / (service_decay - spare)``.
     """
@@ -328,33 +329,33 @@ def _solve_spare_at_peak(allowed_share: float, service_decay: float) -> tuple[fl
 def _compute_late_probability(
     utilisation: Array,
     decay: float,
-    latency_limit: float,
+    longest_wait: float,
     lead_seconds: float,
     seconds: float,
     limit_share: float = 1.0,
 ) -> Array:
     """Return the mean probability, over a reading of ``seconds``, of a wait above ``limit_share`` of
-    ``latency_limit``.
+    ``longest_wait``.
 
     ``lead_seconds`` is the time under load before the reading. In the long run, a wait exceeds
-    ``latency_limit`` with probability ``exp(-decay * spare utilisation)``.
+    ``longest_wait`` with probability ``exp(-decay * spare utilisation)``.
     """
     # `check` and `plan` do not measure, so they should not import scipy.
     from scipy.special import log_ndtr, ndtr
 
     time_points = lead_seconds + seconds * (np.arange(_TIME_POINTS) + 0.5) / _TIME_POINTS
-    wait_sd = np.sqrt(2.0 * latency_limit / decay * time_points)
-    start_deviation = (
-        (utilisation - 1.0) * time_points[0] - limit_share * latency_limit
-    ) / wait_sd[0]
+    wait_sd = np.sqrt(2.0 * longest_wait / decay * time_points)
+    start_deviation = ((utilisation - 1.0) * time_points[0] - limit_share * longest_wait) / wait_sd[
+        0
+    ]
     # At all other offsets, the probability is 0 or 1 to fifteen digits, and is not computed.
     is_computable = (limit_share * decay * (utilisation - 1.0) > -_MAX_EXPONENT) & (
         start_deviation < _MAX_SDS
     )
     drift = (utilisation[is_computable] - 1.0)[:, None]
-    free_probability = ndtr((drift * time_points - limit_share * latency_limit) / wait_sd)
+    free_probability = ndtr((drift * time_points - limit_share * longest_wait) / wait_sd)
     image_term = limit_share * drift * decay + log_ndtr(
-        -(limit_share * latency_limit + drift * time_points) / wait_sd
+        -(limit_share * longest_wait + drift * time_points) / wait_sd
     )
     late_fraction = np.where(utilisation < 1.0, 0.0, 1.0)
     late_fraction[is_computable] = np.minimum(
@@ -364,28 +365,26 @@ def _compute_late_probability(
 
 
 def _compute_settled_probability(
-    utilisation: Array, decay: float, latency_limit: float, seconds: float
+    utilisation: Array, decay: float, longest_wait: float, seconds: float
 ) -> Array:
-    """Return the long-run probability of a wait above ``latency_limit``.
+    """Return the long-run probability of a wait above ``longest_wait``.
 
     Close to utilisation 1, a queue cannot reach its long-run length in ``seconds``, so a minimum of
     spare utilisation is assumed.
     """
-    spare_share = np.maximum(
-        1.0 - utilisation, 0.5 * np.sqrt(2.0 * latency_limit / decay / seconds)
-    )
+    spare_share = np.maximum(1.0 - utilisation, 0.5 * np.sqrt(2.0 * longest_wait / decay / seconds))
     return np.asarray(np.exp(-decay * spare_share))
 
 
 def _compute_busy_period_correlation(
-    utilisation: Array, decay: float, latency_limit: float, seconds: float
+    utilisation: Array, decay: float, longest_wait: float, seconds: float
 ) -> Array:
     """Return the correlation between the requests in a reading of a queue with short service times.
 
     The more relaxation times a reading lasts, the lower is the correlation. The relaxation time of a
     reflected Brownian motion is its variance divided by the square of its drift (Harrison 1985).
     """
-    relaxation_times = (utilisation - 1.0) ** 2 * decay / 2.0 / latency_limit * seconds
+    relaxation_times = (utilisation - 1.0) ** 2 * decay / 2.0 / longest_wait * seconds
     renewals = np.where(
         utilisation < 1.0,
         _UNDERLOAD_RENEWALS * relaxation_times,

@@ -62,10 +62,13 @@ class WarmUpWindow:
 class WarmUpResult:
     """The result of a warm-up. ``is_settled`` is false if the warm-up stopped before the stack had
     settled.
+
+    ``single_latency`` is the latency of a single request after the warm-up, in seconds.
     """
 
     is_settled: bool
     windows: tuple[WarmUpWindow, ...]
+    single_latency: float | None = None
 
     @property
     def hit_rate(self) -> float | None:
@@ -80,11 +83,15 @@ class WarmUpResult:
 
     @property
     def base_latency(self) -> float:
-        """Return the median latency in seconds without a queue: the lowest of the windows that the stack
-        sustained; 0 if it is unknown.
+        """Return the usual latency without a queue in seconds; 0 if it is unknown.
+
+        A single request may be slow by chance, and the medians of windows include waits.
         """
-        latencies = (window.median_latency for window in self.windows if not window.is_overloaded)
-        return min((latency for latency in latencies if latency is not None), default=0.0)
+        latencies = [window.median_latency for window in self.windows if not window.is_overloaded]
+        known_latencies = [latency for latency in latencies if latency is not None]
+        if self.single_latency is None or not known_latencies:
+            return 0.0
+        return min(self.single_latency, *known_latencies)
 
     @property
     def failed_rate(self) -> float | None:
@@ -257,24 +264,23 @@ def wait_until_drained(
     latency_limit: float,
     seconds: float = DRAIN_SECONDS,
     pause: float = 0.0,
-) -> bool:
+) -> float | None:
     """Send requests one by one until ``DRAINED_REQUESTS`` consecutive requests return within
-    ``latency_limit`` seconds.
+    ``latency_limit`` seconds. Return the lowest of their latencies in seconds.
 
     ``measure_latency()`` sends one request and returns its latency in seconds, or ``None`` without a
-    correct response. ``pause`` is the time between two requests in seconds. Returns false if the backlog
-    did not drain within ``seconds``.
+    correct response. ``pause`` is the time between two requests in seconds. Returns ``None`` if the
+    backlog did not drain within ``seconds``.
     """
     deadline = time.monotonic() + seconds
-    quick_responses = 0
-    while quick_responses < DRAINED_REQUESTS:
+    quick_latencies = list[float]()
+    while len(quick_latencies) < DRAINED_REQUESTS:
         if time.monotonic() > deadline:
-            return False
+            return None
         latency_seconds = measure_latency()
         time.sleep(pause)
-        quick_responses = (
-            quick_responses + 1
-            if latency_seconds is not None and latency_seconds <= latency_limit
-            else 0
-        )
-    return True
+        if latency_seconds is not None and latency_seconds <= latency_limit:
+            quick_latencies.append(latency_seconds)
+        else:
+            quick_latencies.clear()
+    return min(quick_latencies)

@@ -8,7 +8,6 @@ from itertools import takewhile
 
 from autotune.diagnose.bottleneck import Bottleneck
 from autotune.optimize.gp.surrogate import SurrogateModel
-from autotune.optimize.ranking import DECIDED_PROBABILITY
 from autotune.optimize.simplify import is_expendable, revert_changes, simplify_winner
 from autotune.parameter_name import ParameterName
 from autotune.services.base import Settings
@@ -26,8 +25,8 @@ from autotune.study.winner_changes import Simplification
 MAX_UNMEASURED_BLOCKS = 2
 # A simplified winner that probably loses more, as a log ratio of the capacity, is not measured precisely.
 MAX_SIMPLIFICATION_LOSS = 0.1
-# A block is measured twice if the first measurement shows such a loss with at least this probability.
-# The documented effects of the reverted changes may be too small for this stack.
+# If the probability of such a loss is at least this high, one measurement is not enough to revert a block,
+# even if the documented effects of its changes are small.
 OPEN_LOSS_PROBABILITY = 0.25
 
 
@@ -43,9 +42,9 @@ def select_next_block(
     leader = state.find_trial(trial_number)
     previous_record = find_simplification(state, trial_number) or Simplification()
     winner = space.replace_impossible_values(leader.effective_settings, leader.settings)
-    if _needs_repeat(state, trial_number, previous_record):
-        return _repeat_block(state, previous_record)
     record = _decide_block(state, surrogate, space, winner, previous_record, trial_number)
+    if record is None:
+        return _repeat_block(state, previous_record)
     kept_changes = _find_named_parameters(state, space, with_related=False)
     simplified_winner = simplify_winner(
         surrogate, space, winner, record.without, record.refused, kept_changes
@@ -62,16 +61,6 @@ def select_next_block(
         settings=dict(settings),
         reverted=tuple(simplified_winner.reverted) if reverts_more else (),
         measured=len(state.list_started_trials(Phase.SIMPLIFIED)),
-    )
-
-
-def _needs_repeat(state: State, winner_number: int, record: Simplification) -> bool:
-    """True if the last measurement of a block showed nothing, or left open a large loss."""
-    trials = state.list_finished_trials(Phase.SIMPLIFIED)
-    if not record.reverted or not trials:
-        return False
-    return trials[-1].is_unmeasured or _is_loss_open(
-        state, winner_number, _select_equal_trials(trials)
     )
 
 
@@ -99,31 +88,38 @@ def _decide_block(
     winner: Settings,
     record: Simplification,
     winner_number: int,
-) -> Simplification:
-    """Return ``record`` with the block that was measured last accepted or refused."""
-    trials = _select_equal_trials(state.list_finished_trials(Phase.SIMPLIFIED))
-    if not record.reverted or not trials:
+) -> Simplification | None:
+    """Return ``record`` with the block that was measured last accepted or refused. Return ``None`` if
+    its measurement must be repeated first.
+    """
+    finished_trials = state.list_finished_trials(Phase.SIMPLIFIED)
+    if not record.reverted or not finished_trials:
         return record
-    keeps_peak = _keeps_peak(state, winner_number, trials)
+    if not (block_trials := _select_equal_trials(finished_trials)):
+        return None
+    keeps_peak = _keeps_peak(state, winner_number, block_trials)
     if keeps_peak and is_expendable(surrogate, space, winner, record.reverted, record.without):
-        return replace(record, accepted=trials[-1].number, without=record.reverted)
+        if not _is_loss_open(state, winner_number, block_trials):
+            return replace(record, accepted=block_trials[-1].number, without=record.reverted)
+        if len(block_trials) == 1 and not finished_trials[-1].is_unmeasured:
+            return None
     return replace(record, refused=(*record.refused, record.reverted))
 
 
 def _select_equal_trials(trials: Sequence[Trial]) -> list[Trial]:
-    """Return the last of ``trials`` and the trials directly before it with the same settings."""
+    """Return the last of ``trials`` and the trials directly before it with the same settings. Trials
+    that show nothing are left out.
+    """
     equal_trials = takewhile(lambda trial: trial.settings == trials[-1].settings, reversed(trials))
     return [trial for trial in equal_trials if not trial.is_unmeasured][::-1]
 
 
 def _is_loss_open(state: State, winner_number: int, block_trials: Sequence[Trial]) -> bool:
-    """True if the only measurement of a simplified winner does not exclude a large loss."""
-    if len(block_trials) != 1 or not _shows_capacity(block_trials[0]):
-        return False
+    """True if the measurements of a simplified winner do not exclude a large loss."""
     loss_probability = compute_loss_probability(
         state, winner_number, block_trials, MAX_SIMPLIFICATION_LOSS
     )
-    return OPEN_LOSS_PROBABILITY <= loss_probability < DECIDED_PROBABILITY
+    return loss_probability >= OPEN_LOSS_PROBABILITY
 
 
 def _keeps_peak(state: State, winner_number: int, block_trials: Sequence[Trial]) -> bool:
@@ -137,10 +133,11 @@ def _keeps_peak(state: State, winner_number: int, block_trials: Sequence[Trial])
 
 
 def _shows_capacity(trial: Trial) -> bool:
-    """True if a measurement has a peak that is not an upper bound. A pruned measurement shows a clear
-    loss, although its peak is imprecise.
+    """True if a measurement met the objective, and its peak is not an upper bound.
+
+    A pruned measurement shows a clear loss, although its peak is imprecise.
     """
-    return trial.peak is not None and trial.peak.is_feasible and not trial.peak.is_pruned
+    return trial.meets_slo and trial.peak is not None and not trial.peak.is_pruned
 
 
 def _find_named_parameters(

@@ -55,22 +55,26 @@ def test_a_request_may_wait_for_the_rest_of_the_limit(
 
 
 @pytest.mark.parametrize(
-    ("windows", "base_latency"),
+    ("windows", "single_latency", "base_latency"),
     [
-        ([], 0.0),
-        ([(False, None)], 0.0),
-        ([(True, 0.9)], 0.0),
-        ([(False, 0.4), (False, 0.3), (True, 0.2)], 0.3),
+        ([], 0.4, 0.0),
+        ([(False, None)], 0.4, 0.0),
+        ([(True, 0.9)], 0.4, 0.0),
+        ([(False, 0.3)], None, 0.0),
+        ([(False, 0.4), (False, 0.3), (True, 0.2)], 0.5, 0.3),
+        # The windows include waits, or their bins are as wide as the limit.
+        ([(False, 0.5), (False, 0.5)], 0.01, 0.01),
     ],
 )
-def test_windows_without_overload_show_the_latency_without_a_queue(
-    windows: list[tuple[bool, float | None]], base_latency: float
+def test_the_latency_without_a_queue_needs_windows_and_a_single_request(
+    windows: list[tuple[bool, float | None]], single_latency: float | None, base_latency: float
 ) -> None:
     result = WarmUpResult(
         True,
         tuple(
             WarmUpWindow(100.0, is_overloaded, latency, None) for is_overloaded, latency in windows
         ),
+        single_latency,
     )
     assert result.base_latency == base_latency
 

@@ -60,6 +60,7 @@ def get_record(state: State) -> Simplification:
         # One measurement does not exclude a large loss, and the second one shows it.
         ([(1190.0, 0.2), (650.0, 0.05)], False),
         ([(1190.0, 0.2), (1300.0, 0.03)], True),
+        ([(1190.0, 0.2), (1190.0, 0.2)], False),  # still not excluded
         # A clear loss needs no second measurement.
         ([(650.0, 0.03)], False),
     ],
@@ -82,8 +83,22 @@ def test_a_block_is_measured_again_if_a_large_loss_is_not_excluded(
         assert (record.accepted, record.refused) == (None, (block.reverted,))
 
 
-def test_a_pruned_measurement_is_not_repeated(space: SearchSpace) -> None:
+@pytest.mark.parametrize(("peak", "verdict"), [(1190.0, "screened"), (1290.0, "unmet")])
+def test_a_measurement_without_a_capacity_is_not_repeated(
+    peak: float, verdict: str, space: SearchSpace
+) -> None:
     state = simplify(build_searched_study(space), space)
     block = get_record(state)
-    state = simplify(add_measurement(state, 1190.0, 0.2, "screened"), space)
+    state = simplify(add_measurement(state, peak, 0.1, verdict), space)
+    assert get_record(state).refused == (block.reverted,)
+
+
+def test_a_valid_measurement_is_not_lost_by_a_failed_repeat(space: SearchSpace) -> None:
+    state = simplify(build_searched_study(space), space)
+    block = get_record(state)
+    state = simplify(add_measurement(state, 1190.0, 0.2), space)
+    failed = Trial(
+        len(state.trials), Phase.SIMPLIFIED, block.settings, WINNER, failure="-", is_fault=True
+    )
+    state = simplify(replace(state, trials=(*state.trials, failed)), space)
     assert get_record(state).refused == (block.reverted,)

@@ -191,10 +191,13 @@ EVENT_PARAMETERS = (
                 unit="s",
             ),
         ),
-        # Without enough idle threads, Apache ends processes between peaks and starts them too slowly.
-        capacity="ServerLimit+ ThreadsPerChild MinSpareThreads+ MaxSpareThreads+",
-        small="AsyncRequestWorkerFactor+ StartServers+ lbmethod proxy_disablereuse proxy_max+"
-        " proxy_smax+ proxy_ttl proxy_retry- ThreadLimit MaxRequestWorkers+",
+        capacity="ServerLimit+ ThreadsPerChild",
+        small="AsyncRequestWorkerFactor+ StartServers+ MinSpareThreads+ MaxSpareThreads+ lbmethod"
+        " proxy_disablereuse proxy_max+ proxy_smax+ proxy_ttl proxy_retry- ThreadLimit"
+        " MaxRequestWorkers+",
+        # A thread waits during the round trips of each handshake. Between peaks, Apache ends idle
+        # processes, and starts new ones too slowly for the next peak.
+        decides={LoadTrait.TLS: "MinSpareThreads MaxSpareThreads"},
     ),
 )
 

@@ -65,9 +65,8 @@ PARAMETERS = (
                 source=PREFORK_DOCS,
             ),
         ),
-        # Without enough idle processes, Apache ends processes between peaks and forks them too slowly.
-        capacity="MaxRequestWorkers+ MinSpareServers+ MaxSpareServers+",
-        small="StartServers+ ServerLimit+",
+        capacity="MaxRequestWorkers+",
+        small="StartServers+ MinSpareServers+ MaxSpareServers+ ServerLimit+",
     ),
 )
 
