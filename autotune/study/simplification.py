@@ -25,8 +25,8 @@ from autotune.study.winner_changes import Simplification
 MAX_UNMEASURED_BLOCKS = 2
 # A simplified winner that probably loses more, as a log ratio of the capacity, is not measured precisely.
 MAX_SIMPLIFICATION_LOSS = 0.1
-# If the probability of such a loss is at least this high, one measurement is not enough to revert a block.
-# The documented effects of its changes do not count.
+# If the probability of such a loss is at least this high, one measurement is not enough to revert a
+# block. The documented effects of its changes do not count.
 OPEN_LOSS_PROBABILITY = 0.25
 
 
