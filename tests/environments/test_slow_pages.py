@@ -13,11 +13,13 @@ from typing import Any
 import pytest
 
 from autotune.deploy.stack import Stack
+from autotune.environments import load_session
 from autotune.environments.evaluation import EvaluationRequest, Measurement, MeasurementHistory
 from autotune.environments.load_meter import LoadMeter
 from autotune.environments.load_session import LoadSession, StackMeter, build_search_limits
 from autotune.estimate import Estimate
 from autotune.loads.registry import LOAD_GENERATORS
+from autotune.measure import Capacity, search_peak
 from autotune.services.base import Endpoint
 from autotune.target.slo import Slo
 from autotune.transports import curl
@@ -77,6 +79,19 @@ def test_a_resumed_study_measures_slow_pages_as_before() -> None:
     again = measure(resumed, slo, expected_peak=peak.estimate).peak
     assert again.met_slo
     assert again.peak == pytest.approx(peak.peak, rel=0.25)
+
+
+def test_the_search_knows_how_long_a_page_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    base_latencies = list[float]()
+
+    def search(*arguments: Any, base_latency: float, **options: Any) -> Capacity:
+        base_latencies.append(base_latency)
+        return search_peak(*arguments, base_latency=base_latency, **options)
+
+    monkeypatch.setattr(load_session, "search_peak", search)
+    slo = build_slo(2.0)
+    measure(QueueMeter(1.0, WORKERS, slo, seed=1), slo)
+    assert base_latencies == [1.0]
 
 
 def test_quick_pages_are_read_as_before() -> None:

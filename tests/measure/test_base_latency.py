@@ -79,7 +79,7 @@ def test_the_latency_without_a_queue_needs_windows_and_a_single_request(
     assert result.base_latency == base_latency
 
 
-def test_the_latency_of_the_warm_up_reaches_the_search() -> None:
+def test_an_overload_is_less_severe_for_a_slow_page() -> None:
     """The reading of an overload fits a queue with a short wait better than one with a long wait."""
     overload = Reading(600.0, 4.0, 2400, 1600)
 
@@ -87,7 +87,7 @@ def test_the_latency_of_the_warm_up_reaches_the_search() -> None:
         rates = iter([Reading(300.0, 4.0, 1200, 0), overload])
         found = search_peak(
             lambda rate, seconds: next(rates), SLO, 300.0, limits=SearchLimits(max_load_seconds=1.0),
-            is_late=lambda: False, base_latency=base_latency,
+            base_latency=base_latency,
         )  # fmt: skip
         return found.peak
 
