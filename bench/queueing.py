@@ -394,7 +394,11 @@ def made(load: Workload, rng: np.random.Generator, *, effects: bool = True) -> P
 
 def _traits_of(load: Workload) -> frozenset[LoadTrait]:
     """Return the load traits that a target of this workload would declare."""
-    of_load = {LoadTrait.TLS: load.handshake > 0, LoadTrait.CHURN: load.requests < CHURNING}
+    of_load = {
+        LoadTrait.TLS: load.handshake > 0,
+        LoadTrait.TLS_REUSE: load.handshake > 0 and load.requests > 1,
+        LoadTrait.CHURN: load.requests < CHURNING,
+    }
     return frozenset(trait for trait, present in of_load.items() if present)
 
 

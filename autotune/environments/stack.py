@@ -484,7 +484,7 @@ def prepare(file: TargetFile) -> StackEnvironment:
     facts = runtime.read_facts(target, hosts)
     templates = _read_host_templates(file, hosts, runtime)
     load = find_generator(file)
-    load_traits = find_traits(target.load, keeps_connections=load.limits.keeps_connections)
+    load_traits = find_traits(target.load, load.limits)
     space = build_space(file, facts, templates.adopted_values).with_load_traits(load_traits)
     load_hosts = _find_load_hosts(target, hosts, runtime)
     program_users = _list_program_users(target, load, load_hosts)

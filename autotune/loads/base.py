@@ -263,12 +263,14 @@ def sum_results(results: Iterable[LoadResult]) -> LoadResult:
 class ProcessLimits:
     """The limits for one process of a generator: open connections, and requests/s.
 
-    If ``keeps_connections``, connections stay open, so requests use no additional client ports.
+    If ``keeps_connections``, connections stay open, so requests use no additional client ports. If
+    ``closes_connections``, each connection is closed after one request.
     """
 
     open_connections: int
     max_rate: float
     keeps_connections: bool = False
+    closes_connections: bool = False
 
 
 @dataclass(frozen=True)

@@ -243,7 +243,7 @@ class HttperfGenerator(LoadGenerator):
     steps: tuple[SessionStep, ...] = ()
     name = "httperf"
     packages = ("httperf",)
-    limits = PROCESS_LIMITS
+    limits = replace(PROCESS_LIMITS, closes_connections=True)
     ipv6 = False
     unchecked_tls = (
         "httperf sends no server name in TLS and checks no certificate; the probe does both"

@@ -16,6 +16,7 @@ from autotune import foreign_files
 from autotune.config_text import is_utf8
 from autotune.deploy.stack import Stack, find_entry_tiers
 from autotune.errors import TargetError
+from autotune.loads.base import ProcessLimits
 from autotune.services.base import Endpoint, LoadTrait
 from autotune.strict_parsing import is_ip_address
 from autotune.target.expected_answer import ANY_2XX
@@ -72,12 +73,16 @@ def build_request(
     )
 
 
-def find_traits(load: Load, *, keeps_connections: bool) -> frozenset[LoadTrait]:
+def find_traits(load: Load, limits: ProcessLimits) -> frozenset[LoadTrait]:
     """Return the traits of the load that affect parameters.
 
-    ``keeps_connections`` is true if the load's connections stay open.
+    ``limits`` are the limits of the load's generator.
     """
-    traits = {LoadTrait.TLS: load.uses_tls, LoadTrait.CHURN: not keeps_connections}
+    traits = {
+        LoadTrait.TLS: load.uses_tls,
+        LoadTrait.TLS_REUSE: load.uses_tls and not limits.closes_connections,
+        LoadTrait.CHURN: not limits.keeps_connections,
+    }
     return frozenset(trait for trait, is_present in traits.items() if is_present)
 
 

@@ -48,6 +48,7 @@ EFFECT_TEXTS = {
 }
 TRAIT_LABELS = {
     LoadTrait.TLS: "TLS",
+    LoadTrait.TLS_REUSE: "several requests on a TLS connection",
     LoadTrait.CHURN: "a connection for each request",
 }
 ACTION_LABELS: Mapping[Action, documents.ActionLabel] = {

@@ -45,6 +45,7 @@ class LoadTrait(enum.StrEnum):
     """A property of a load that makes otherwise minor parameters decisive."""
 
     TLS = "tls"  # connections are encrypted
+    TLS_REUSE = "tls-reuse"  # encrypted connections are used for several requests
     CHURN = "churn"  # clients open a new connection for every request
 
 

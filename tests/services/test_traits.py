@@ -2,6 +2,10 @@ from __future__ import annotations
 
 import pytest
 
+from autotune.loads import k6
+from autotune.loads.base import ProcessLimits
+from autotune.loads.httperf import HttperfGenerator
+from autotune.loads.httperf_sessions import SessionGenerator
 from autotune.loads.target_request import find_traits
 from autotune.report import parameters
 from autotune.services.base import Effect, LoadTrait, on_reload, with_guidance
@@ -14,18 +18,23 @@ NONE: frozenset[LoadTrait] = frozenset()
 
 
 @pytest.mark.parametrize(
-    ("url", "kept", "expected"),
+    ("url", "limits", "expected"),
     [
-        (None, True, set()),
-        ("https://shop.example/", True, {LoadTrait.TLS}),
-        ("http://shop.example/", False, {LoadTrait.CHURN}),
-        ("https://shop.example/", False, {LoadTrait.TLS, LoadTrait.CHURN}),
+        (None, k6.PROCESS_LIMITS, set()),
+        ("https://shop.example/", k6.PROCESS_LIMITS, {LoadTrait.TLS, LoadTrait.TLS_REUSE}),
+        ("http://shop.example/", HttperfGenerator.limits, {LoadTrait.CHURN}),
+        ("https://shop.example/", HttperfGenerator.limits, {LoadTrait.TLS, LoadTrait.CHURN}),
+        (
+            "https://shop.example/",
+            SessionGenerator.limits,
+            {LoadTrait.TLS, LoadTrait.TLS_REUSE, LoadTrait.CHURN},
+        ),
     ],
 )
 def test_a_load_has_the_traits_that_its_target_and_generator_give_it(
-    url: str | None, kept: bool, expected: set[LoadTrait]
+    url: str | None, limits: ProcessLimits, expected: set[LoadTrait]
 ) -> None:
-    assert find_traits(Load(url=url), keeps_connections=kept) == expected
+    assert find_traits(Load(url=url), limits) == expected
 
 
 def test_a_load_raises_only_the_classes_of_what_it_makes_decisive() -> None:

@@ -42,7 +42,7 @@ COMMON_PARAMETERS = with_guidance((
     capacity="KeepAlive ListenBacklog+",
     small="MaxKeepAliveRequests+ BufferedLogs KeepAliveTimeout- MaxConnectionsPerChild",
     safe={"ListenBacklog": (256, 65_535), "MaxKeepAliveRequests": (100, 100_000)},
-    decides={LoadTrait.TLS: "KeepAlive KeepAliveTimeout MaxKeepAliveRequests"},
+    decides={LoadTrait.TLS_REUSE: "KeepAlive KeepAliveTimeout MaxKeepAliveRequests"},
 )  # fmt: skip
 
 EVENT_PARAMETERS = (

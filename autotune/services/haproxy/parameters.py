@@ -77,7 +77,10 @@ PARAMETERS = with_guidance((
     capacity="nbthread maxconn+ server_maxconn backlog+ http_reuse pool_max_conn balance",
     small="shards http_server_close pool_purge_delay+ tune_bufsize- timeout_queue"
     " timeout_http_keep_alive busy_polling dontlog_normal",
-    decides={LoadTrait.TLS: "timeout_http_keep_alive", LoadTrait.CHURN: "pool_purge_delay"},
+    decides={
+        LoadTrait.TLS_REUSE: "timeout_http_keep_alive",
+        LoadTrait.CHURN: "pool_purge_delay",
+    },
     safe={"nbthread": (1, "2 * cpus"), "backlog": (256, 65_535)},
 )  # fmt: skip
 

@@ -155,7 +155,8 @@ PARAMETERS = with_guidance((
           "backlog": (256, 65_535), "gzip_comp_level": (1, 6),
           "ssl_session_timeout": (60, 3600), "keepalive_requests": (100, 100_000),
           "upstream_keepalive_requests": (100, 100_000), "keepalive_timeout": (5, 120)},
-    decides={LoadTrait.TLS: "keepalive_timeout keepalive_requests ssl_session_cache ssl_session_timeout",
+    decides={LoadTrait.TLS: "ssl_session_cache ssl_session_timeout",
+             LoadTrait.TLS_REUSE: "keepalive_timeout keepalive_requests",
              LoadTrait.CHURN:
              "fastcgi_keep_conn fastcgi_keepalive upstream_keepalive_requests reuseport"},
 )  # fmt: skip
