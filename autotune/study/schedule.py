@@ -70,6 +70,9 @@ MAX_FINALISTS = 4
 # sensitive to drift, so PRUNED_TRIALS_DIVISOR pruned trials count as one.
 REFERENCE_INTERVAL_TRIALS = 6
 PRUNED_TRIALS_DIVISOR = 3
+# A roughly measured incumbent is measured again only if the search has time for at least this number of
+# trials.
+MIN_TRIALS_TO_REFINE = 6
 # A measurement may be shortened to the average duration of a trial, divided by this number.
 MAX_SHORTENING_FACTOR = 3.0
 # share of the usual proof time that remains if an imprecise finalist is measured again
@@ -167,7 +170,7 @@ def _plan_search(
         _plan_fault_repeat(state)
         or _plan_reference(state, budget, elapsed_seconds, bed)
         or _plan_preset_repeat(state)
-        or _plan_refinement(state)
+        or _plan_refinement(state, budget, elapsed_seconds)
         or SuggestStep()
     )
 
@@ -198,11 +201,15 @@ def _plan_fault_repeat(state: State) -> ScheduleStep | None:
     )
 
 
-def _plan_refinement(state: State) -> ScheduleStep | None:
+def _plan_refinement(state: State, budget: Budget, elapsed_seconds: float) -> ScheduleStep | None:
     """Return a step that repeats the measurement of a roughly measured incumbent, once the best peak no
     longer rises by large factors.
+
+    If the search is almost over, the finals repeat the measurement instead.
     """
-    rough_incumbent = None if is_exploring(state) else find_rough_incumbent(state)
+    remaining_seconds = budget.time - compute_reserve_seconds(state, budget) - elapsed_seconds
+    is_almost_over = remaining_seconds < MIN_TRIALS_TO_REFINE * compute_average_trial_seconds(state)
+    rough_incumbent = None if is_exploring(state) or is_almost_over else find_rough_incumbent(state)
     return _repeat_configuration(rough_incumbent) if rough_incumbent else None
 
 

@@ -154,9 +154,14 @@ def compute_time_limit(state: State, phase: Phase, budget: Budget, elapsed_secon
     # If time is short, a measurement that reverts changes may take as long as a measurement in the
     # proof.
     proof_share = remaining_seconds * MIN_MEASUREMENT_SECONDS / MIN_PROOF_SECONDS
+    spare_seconds = remaining_seconds - compute_min_proof_seconds(state)
+    if phase is Phase.FINALIST:
+        # The missing finalists and one block of changes share the time before the proof.
+        missing_count = MIN_FINALISTS - len(state.list_finished_trials(Phase.FINALIST))
+        spare_seconds /= _count_measurements_per_bed(state, max(0, missing_count) + 1)
     return max(
         MIN_MEASUREMENT_SECONDS,
-        remaining_seconds - compute_min_proof_seconds(state),
+        spare_seconds,
         _compute_repeat_share(state, phase, remaining_seconds) if is_reproduction else proof_share,
     )
 

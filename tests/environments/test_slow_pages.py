@@ -41,12 +41,17 @@ def build_slo(limit: float) -> Slo:
 
 
 def measure(
-    meter: StackMeter, slo: Slo, usual_seconds: float = inf, expected_peak: Estimate | None = None
+    meter: StackMeter,
+    slo: Slo,
+    usual_seconds: float = inf,
+    expected_peak: Estimate | None = None,
+    *,
+    is_claim: bool = False,
 ) -> Measurement:
     limits = build_search_limits(100.0)
     session = LoadSession(FormulaFleet(), meter, slo, limits, MeasurementHistory())
     silent: Any = Silent()
-    request = EvaluationRequest(1, expected_peak, usual_seconds=usual_seconds)
+    request = EvaluationRequest(1, expected_peak, usual_seconds=usual_seconds, is_claim=is_claim)
     measured = session.evaluate({}, request, silent)
     assert isinstance(measured, Measurement)
     return measured
@@ -69,6 +74,17 @@ def test_a_short_budget_shortens_the_readings_of_slow_pages() -> None:
         return measure(meter, meter.slo, usual_seconds).load_seconds
 
     assert load_seconds(75.0) < load_seconds(225.0) / 2
+
+
+def test_a_short_study_searches_with_shorter_measurements_but_claims_as_precisely() -> None:
+    def load_seconds(usual_seconds: float, *, is_claim: bool = False) -> float:
+        meter = QueueMeter(0.02, 1, Slo(quantile=0.99, limit=0.5, errors=0.001), seed=1)
+        return measure(meter, meter.slo, usual_seconds, is_claim=is_claim).load_seconds
+
+    longest_reading = 10.0
+    assert load_seconds(60.0) <= 60.0 / 2 + longest_reading
+    assert load_seconds(60.0) < load_seconds(120.0)
+    assert load_seconds(60.0, is_claim=True) == load_seconds(inf, is_claim=True)
 
 
 def test_a_resumed_study_measures_slow_pages_as_before() -> None:

@@ -20,7 +20,7 @@ from autotune.optimize.searcher import Searcher
 from autotune.optimize.storage import open_sqlite
 from autotune.services.base import Settings
 from autotune.study.schedule import select_next_step
-from autotune.study.schedule_steps import ConcludeStep, MeasureStep, RankStep
+from autotune.study.schedule_steps import ConcludeStep, MeasureStep, RankStep, SuggestStep
 from autotune.study.state_replay import apply_record
 from autotune.study.study_loop import prepare_measurement, run_study_loop
 from autotune.study.study_state import Phase, State, Trial
@@ -68,6 +68,27 @@ def test_a_measurement_may_take_so_long(
     done: tuple[Phase, ...], phase: Phase, elapsed: float, seconds: float
 ) -> None:
     assert compute_time_limit(measured(*done), phase, TEN, elapsed) == pytest.approx(seconds)
+
+
+def test_the_finalists_and_a_block_share_the_time_before_the_proof() -> None:
+    state = measured(*(Phase.BASELINE,) * 8, each=20.0)
+    proof_seconds = 2 * MIN_PAIRS * 20.0
+    first_limit = compute_time_limit(state, Phase.FINALIST, TEN, 160.0)
+    assert first_limit == pytest.approx((440.0 - proof_seconds) / 3)
+    later = measured(*(Phase.BASELINE,) * 8, Phase.FINALIST, each=20.0)
+    assert compute_time_limit(later, Phase.FINALIST, TEN, 180.0) == (420.0 - proof_seconds) / 2
+
+
+def test_a_rough_incumbent_is_measured_again_only_long_before_the_finals() -> None:
+    rough = replace(PEAK, peak=1100.0, sd=0.13, verdict="rough")
+    presets = (Phase.RECOMMENDED, Phase.ADVISED, Phase.PUBLISHED)
+    flat = measured(Phase.BASELINE, *presets, Phase.SEARCH, each=20.0)
+    trials = [replace(t, peak=rough) if t.number == 4 else t for t in flat.trials]
+    state, long = replace(flat, trials=tuple(trials)), Budget.model_construct(trials=99, time=900.0)
+    step = select_next_step(state, simulated.space(), long, 100.0)
+    assert isinstance(step, MeasureStep)
+    assert step.source_trial == 4
+    assert isinstance(select_next_step(state, simulated.space(), long, 550.0), SuggestStep)
 
 
 def test_a_slow_baseline_leaves_the_search_its_part_of_the_time() -> None:
