@@ -10,6 +10,9 @@ autotune's search is shown twice: as part of a study, in which each search uses 
 previous search, and cold, as the first search of a study. The coverage of its 90 % intervals and its
 bias in % are also shown. In columns with CPU steal in half of the readings, another row shows a search
 that repeats failed readings instead of correcting them.
+
+In columns of slow pages, a page takes most of the latency limit even without a queue. As in a study,
+autotune's search then knows the median service time.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -25,12 +28,17 @@ from math import exp, log
 
 import numpy as np
 
-from autotune.measure import Noise, Reading, Slo, search_peak
+from autotune.environments.load_session import SEARCH_SD
+from autotune.measure import Capacity, Noise, Reading, SearchLimits, Slo, search_peak
 from bench.methods import METHODS
 from bench.queues import LiveBench
 from bench.servers import Bench, Server
 
 SLO = Slo(quantile=0.99, limit=0.050, errors=0.001)
+# the limits of a study that is long enough for searches of 60 s
+SLOW_LIMITS = SearchLimits(
+    max_load_seconds=60.0, max_slow_load_seconds=60.0, max_stalled_readings=5
+)
 STUDY, COLD = "ours, in a study", "ours, cold"
 RETAKING = "ours, retaking failures"
 
@@ -41,7 +49,7 @@ class Column:
 
     ``ratio`` is the true peak divided by the guess. ``drift`` is the increase of log capacity in
     100 s of load. ``live`` servers are simulated request by request. For ``stormy`` and ``lost``, see
-    `servers.Bench`.
+    `servers.Bench`. Pages are slow if the objective is not the usual one.
     """
 
     name: str
@@ -52,6 +60,7 @@ class Column:
     live: bool = False
     stormy: float = 0.0
     lost: float = 0.0
+    slo: Slo = SLO
 
     def probe(self, seed: int, run: int) -> Bench:
         """Return a new server under test."""
@@ -59,7 +68,7 @@ class Column:
         kind = LiveBench if self.live else Bench
         return kind(
             self.server,
-            SLO,
+            self.slo,
             rng,
             noise=self.noise,
             drift=self.drift,
@@ -70,11 +79,36 @@ class Column:
     def guess(self, seed: int, run: int) -> float:
         """Return the peak in requests/s that a method expects before its search."""
         jitter = np.random.default_rng([seed, run, 1]).uniform(-0.2, 0.2)
-        return self.server.peak(SLO) / self.ratio * exp(jitter)
+        return self.server.peak(self.slo) / self.ratio * exp(jitter)
 
     def truth(self, probe: Bench) -> float:
         """Return the true peak in requests/s, with drift in the middle of the search."""
-        return self.server.peak(SLO) * exp(self.drift * probe.spent / 200.0)
+        return self.server.peak(self.slo) * exp(self.drift * probe.spent / 200.0)
+
+    def search(
+        self, probe: Callable[[float, float], Reading], guess: float, noise: Noise
+    ) -> Capacity:
+        """Search the peak with autotune's method. Slow pages are read as in a study."""
+        if self.slo == SLO:
+            return search_peak(probe, SLO, guess, noise=noise)
+        return search_peak(
+            probe,
+            self.slo,
+            guess,
+            noise=noise,
+            target_sd=SEARCH_SD,
+            limits=SLOW_LIMITS,
+            base_latency=float(np.median(self.server.services)),
+        )
+
+
+def slow_pages(name: str, server: Server, *, limit: float) -> tuple[Column, Column]:
+    """Return columns of slow pages with a latency limit in seconds, for a right guess and a low one."""
+    slo = replace(SLO, limit=limit)
+    return (
+        Column(f"slow pages, {name}", server, live=True, slo=slo),
+        Column(f"slow pages, {name}, 2 x prior", server, ratio=2.0, live=True, slo=slo),
+    )
 
 
 COLUMNS = (
@@ -103,6 +137,9 @@ COLUMNS = (
     Column("c=1, request by request, 3 %", Server(workers=1), live=True),
     Column("c=4, request by request, 3 %", Server(workers=4), live=True),
     Column("c=64, request by request, 3 %", Server(workers=64), live=True),
+    *slow_pages("1 s of 1.5 s, c=500", Server(500, 1.0, 0.03), limit=1.5),
+    *slow_pages("1 s of 1.5 s, c=50", Server(50, 1.0, 0.1), limit=1.5),
+    *slow_pages("0.25 s of 0.6 s, c=100", Server(100, 0.25, 0.1), limit=0.6),
 )
 
 
@@ -133,7 +170,7 @@ def peers(column: Column, name: str, runs: int, seed: int) -> Outcome:
     errors, loads = [], []
     for run in range(runs):
         probe = column.probe(seed, run)
-        found = METHODS[name](probe, SLO, column.guess(seed, run))
+        found = METHODS[name](probe, column.slo, column.guess(seed, run))
         errors.append(log(found / column.truth(probe)))
         loads.append(probe.spent)
     return Outcome(tuple(errors), tuple(loads))
@@ -149,7 +186,7 @@ def ours(column: Column, runs: int, seed: int, *, study: bool, retaking: bool = 
     for run in range(runs):
         probe = column.probe(seed, run)
         read = partial(_retaking, probe) if retaking else probe
-        found = search_peak(read, SLO, column.guess(seed, run), noise=noise)
+        found = column.search(read, column.guess(seed, run), noise)
         noise = found.noise if study else noise
         truth = column.truth(probe)
         errors.append(log(max(found.peak, 1e-3) / truth))
@@ -241,7 +278,9 @@ def main(arguments: Sequence[str] = ()) -> None:
         print(f"{columns_are}; {options.runs} runs")
         for row in rows:
             if row.method == methods[0]:
-                print(f"\n{row.column.name}  (true peak {row.column.server.peak(SLO):.0f}/s)")
+                print(
+                    f"\n{row.column.name}  (true peak {row.column.server.peak(row.column.slo):.0f}/s)"
+                )
             print(f"  {row.method:31s}{next(cells)}", flush=True)
         if cases:
             print("\nscreening: part screened out in %, median load-seconds of those")
