@@ -82,8 +82,8 @@ MAX_SLOW_LOAD_SECONDS = 1200.0
 SETTLED_WINDOWS = 2  # a warm-up ends after this number of settled windows
 # maximum load time of one peak search
 MAX_LOAD_SECONDS = 60.0
-# If a peak may be rough, its search takes at most this share of the usual time of a measurement, but at
-# least MIN_LOAD_SECONDS. The limit shortens searches only in short studies.
+# After this share of the usual time of a measurement, but at least after MIN_LOAD_SECONDS, a rough peak
+# suffices for the search.
 SHORT_STUDY_SHARE = 0.5
 MIN_LOAD_SECONDS = 20.0
 
@@ -369,8 +369,9 @@ class LoadSession:
         limits = replace(self.limits, max_slow_load_seconds=slow_seconds)
         if request.is_claim:
             limits = replace(limits, max_stalled_readings=0, rough_sd=0.0)
-        if limits.rough_sd:
-            limits = _shorten(limits, SHORT_STUDY_SHARE * request.usual_seconds)
+        elif limits.rough_sd:
+            rough_seconds = max(SHORT_STUDY_SHARE * request.usual_seconds, MIN_LOAD_SECONDS)
+            limits = replace(limits, rough_load_seconds=rough_seconds)
         if request.expected_peak:
             limits = _adjust_min_rate(limits, request.expected_peak.value)
         return limits
@@ -459,15 +460,6 @@ class LoadSession:
             if rate <= (1 + SHORT_RAMP_INCREASE) * self._last_rate
             else RAMP_SECONDS
         )
-
-
-def _shorten(limits: SearchLimits, max_seconds: float) -> SearchLimits:
-    """Return the limits of a search with load for at most ``max_seconds``, or MIN_LOAD_SECONDS."""
-    return replace(
-        limits,
-        max_slow_load_seconds=min(limits.max_slow_load_seconds, max_seconds),
-        max_load_seconds=min(limits.max_load_seconds, max(max_seconds, MIN_LOAD_SECONDS)),
-    )
 
 
 def _adjust_min_rate(limits: SearchLimits, expected_rate: float) -> SearchLimits:

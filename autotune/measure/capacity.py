@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from math import ceil, exp, floor, log
+from math import ceil, exp, floor, inf, log
 from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
@@ -68,7 +68,9 @@ class SearchLimits:
     - ``max_stalled_readings``: number of readings that hardly reduced an sd close to its target, after
       which the search stops. With 0, the search never stops for this reason.
     - ``rough_sd``: sd of the log peak that suffices if the peak is several times the incumbent's. With
-      0, the target sd always applies.
+      0, the target sd always applies. After a load time of ``rough_load_seconds``, this sd suffices for
+      every peak, and an exploration needs even less. This time is long enough for several readings of
+      slow pages, unless requests are rare.
     """
 
     start_rate: float = 100.0
@@ -83,6 +85,7 @@ class SearchLimits:
     early_prune_probability: float = 0.2
     max_stalled_readings: int = 0
     rough_sd: float = 0.0
+    rough_load_seconds: float = inf
     min_length_share: float = 0.25
     max_slow_load_seconds: float = 0.0
 
@@ -112,6 +115,8 @@ _WIDE_BRACKET: Final = 0.25
 # After its second passed rate, a rough search climbs by this log step (a factor of 2). After the fourth,
 # it climbs by twice this step.
 _STEEP_LOG_STEP: Final = log(2.0)
+# After a load time of ``rough_load_seconds``, this sd suffices as long as peaks rise severalfold.
+_EXPLORATION_SD: Final = 0.2
 # A rough peak suffices only if it is at least this many sds above the incumbent, so that the
 # configuration is certainly better.
 _ROUGH_LEAD_SDS: Final = 3.3
@@ -411,9 +416,10 @@ class PeakSearch:
         if not self.limits.max_slow_load_seconds:
             return 0.0
         min_seconds = _MIN_VIOLATIONS / (max(self.slo.allowed_violations, 1e-6) * rate)
+        load_seconds = min(self._compute_max_load_seconds(rate), self.limits.rough_load_seconds)
         return min(
             self._compute_settling_seconds(rate),
-            max(min_seconds, self._compute_max_load_seconds(rate) / _MIN_LONG_READINGS),
+            max(min_seconds, load_seconds / _MIN_LONG_READINGS),
         )
 
     def _compute_settling_seconds(self, rate: float) -> float:
@@ -508,8 +514,15 @@ class PeakSearch:
         return self.summary.probability_above(self.incumbent) < prune_threshold
 
     def _is_rough_enough(self) -> bool:
-        """True if the sd is at most ``rough_sd``, and no decision needs a more precise peak."""
-        if self.incumbent is None or not self.passed_rates or not self.failed_rates:
+        """True if the sd is at most ``rough_sd``, and no decision needs a more precise peak, or no time
+        is left for it.
+        """
+        if not self.passed_rates or not self.failed_rates:
+            return False
+        if self.load_seconds >= self.limits.rough_load_seconds:
+            needed_sd = _EXPLORATION_SD if self.is_exploration else self.limits.rough_sd
+            return self.summary.sd <= needed_sd
+        if self.incumbent is None:
             return False
         log_lead = self.summary.quantile(0.5) - self.incumbent.log_mean
         needed_sd = self.limits.rough_sd if self.is_exploration else log_lead / _ROUGH_LEAD_SDS

@@ -53,7 +53,9 @@ def find_rough_incumbent(state: State) -> Trial | None:
     )
     trial = state.find_trial(incumbent_number)
     is_rough = trial.peak is not None and trial.peak.is_rough
-    return trial if is_rough and next(repeated_trials, None) is None else None
+    # The baseline is measured again in the proof.
+    is_repeatable = trial.phase is not Phase.BASELINE and next(repeated_trials, None) is None
+    return trial if is_rough and is_repeatable else None
 
 
 def _find_highest_trial(state: State) -> tuple[int | None, Estimate | None]:

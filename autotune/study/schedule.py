@@ -208,7 +208,8 @@ def _plan_refinement(state: State, budget: Budget, elapsed_seconds: float) -> Sc
     If the search is almost over, the finals repeat the measurement instead.
     """
     remaining_seconds = budget.time - compute_reserve_seconds(state, budget) - elapsed_seconds
-    is_almost_over = remaining_seconds < MIN_TRIALS_TO_REFINE * compute_average_trial_seconds(state)
+    needed_seconds = MIN_TRIALS_TO_REFINE * compute_average_trial_seconds(state)
+    is_almost_over = remaining_seconds < needed_seconds / max(1, len(state.active_beds))
     rough_incumbent = None if is_exploring(state) or is_almost_over else find_rough_incumbent(state)
     return _repeat_configuration(rough_incumbent) if rough_incumbent else None
 

@@ -157,7 +157,8 @@ def compute_time_limit(state: State, phase: Phase, budget: Budget, elapsed_secon
     spare_seconds = remaining_seconds - compute_min_proof_seconds(state)
     if phase is Phase.FINALIST:
         # The missing finalists and one block of changes share the time before the proof.
-        missing_count = MIN_FINALISTS - len(state.list_finished_trials(Phase.FINALIST))
+        finalists = state.exclude_outdated_faults(state.list_finished_trials(Phase.FINALIST))
+        missing_count = MIN_FINALISTS - len(finalists)
         spare_seconds /= _count_measurements_per_bed(state, max(0, missing_count) + 1)
     return max(
         MIN_MEASUREMENT_SECONDS,

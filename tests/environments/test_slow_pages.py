@@ -45,13 +45,12 @@ def measure(
     slo: Slo,
     usual_seconds: float = inf,
     expected_peak: Estimate | None = None,
-    *,
-    is_claim: bool = False,
+    **purpose: Any,
 ) -> Measurement:
     limits = build_search_limits(100.0)
     session = LoadSession(FormulaFleet(), meter, slo, limits, MeasurementHistory())
     silent: Any = Silent()
-    request = EvaluationRequest(1, expected_peak, usual_seconds=usual_seconds, is_claim=is_claim)
+    request = EvaluationRequest(1, expected_peak, usual_seconds=usual_seconds, **purpose)
     measured = session.evaluate({}, request, silent)
     assert isinstance(measured, Measurement)
     return measured
@@ -76,15 +75,28 @@ def test_a_short_budget_shortens_the_readings_of_slow_pages() -> None:
     assert load_seconds(75.0) < load_seconds(225.0) / 2
 
 
-def test_a_short_study_searches_with_shorter_measurements_but_claims_as_precisely() -> None:
-    def load_seconds(usual_seconds: float, *, is_claim: bool = False) -> float:
+def test_a_rough_peak_is_enough_for_the_search_of_a_short_study() -> None:
+    def search(usual_seconds: float, **purpose: Any) -> Measurement:
         meter = QueueMeter(0.02, 1, Slo(quantile=0.99, limit=0.5, errors=0.001), seed=1)
-        return measure(meter, meter.slo, usual_seconds, is_claim=is_claim).load_seconds
+        return measure(meter, meter.slo, usual_seconds, **purpose)
 
-    longest_reading = 10.0
-    assert load_seconds(60.0) <= 60.0 / 2 + longest_reading
-    assert load_seconds(60.0) < load_seconds(120.0)
-    assert load_seconds(60.0, is_claim=True) == load_seconds(inf, is_claim=True)
+    short = search(60.0)
+    assert short.peak.is_rough
+    assert short.load_seconds < search(inf).load_seconds
+    exploration = search(60.0, is_exploration=True)
+    assert exploration.peak.is_rough
+    assert exploration.load_seconds < short.load_seconds
+    claim = search(60.0, is_claim=True)
+    assert claim.load_seconds == search(inf, is_claim=True).load_seconds
+
+
+def test_readings_are_short_if_the_measurement_must_end_soon() -> None:
+    def longest_reading(max_seconds: float) -> float:
+        meter = QueueMeter(1.0, WORKERS, build_slo(2.0), seed=1)
+        measure(meter, meter.slo, is_claim=True, max_seconds=max_seconds)
+        return max(reading.seconds for reading in meter.readings)
+
+    assert longest_reading(100.0) < longest_reading(inf)
 
 
 def test_a_resumed_study_measures_slow_pages_as_before() -> None:
