@@ -67,10 +67,10 @@ class SearchLimits:
       taken at the expected rate (usually the incumbent's).
     - ``max_stalled_readings``: number of readings that hardly reduced an sd close to its target, after
       which the search stops. With 0, the search never stops for this reason.
-    - ``rough_sd``: sd of the log peak that suffices if the peak is several times the incumbent's. With
-      0, the target sd always applies. After a load time of ``rough_load_seconds``, this sd suffices for
-      every peak, and an exploration needs even less. This time is long enough for several readings of
-      slow pages, unless requests are rare.
+    - ``rough_sd``: sd of the log peak that suffices if the peak is several times the incumbent's, or
+      after a load time of ``rough_load_seconds``. An exploration may accept a larger sd. With 0, the
+      target sd always applies. ``rough_load_seconds`` are long enough for several readings of slow
+      pages, unless requests are rare.
     """
 
     start_rate: float = 100.0
@@ -115,7 +115,8 @@ _WIDE_BRACKET: Final = 0.25
 # After its second passed rate, a rough search climbs by this log step (a factor of 2). After the fourth,
 # it climbs by twice this step.
 _STEEP_LOG_STEP: Final = log(2.0)
-# After a load time of ``rough_load_seconds``, this sd suffices as long as peaks rise severalfold.
+# As long as peaks rise severalfold, this sd suffices for a configuration that is far above the incumbent.
+# After a load time of ``rough_load_seconds``, this sd suffices for every configuration.
 _EXPLORATION_SD: Final = 0.2
 # A rough peak suffices only if it is at least this many sds above the incumbent, so that the
 # configuration is certainly better.
@@ -514,19 +515,20 @@ class PeakSearch:
         return self.summary.probability_above(self.incumbent) < prune_threshold
 
     def _is_rough_enough(self) -> bool:
-        """True if the sd is at most ``rough_sd``, and no decision needs a more precise peak, or no time
-        is left for it.
+        """True if no decision needs a more precise peak, or if a rough peak must suffice because the load
+        took ``rough_load_seconds``.
         """
-        if not self.passed_rates or not self.failed_rates:
+        rough_sd = self.limits.rough_sd
+        if not rough_sd or not self.passed_rates or not self.failed_rates:
             return False
+        max_sd = max(rough_sd, _EXPLORATION_SD) if self.is_exploration else rough_sd
         if self.load_seconds >= self.limits.rough_load_seconds:
-            needed_sd = _EXPLORATION_SD if self.is_exploration else self.limits.rough_sd
-            return self.summary.sd <= needed_sd
+            return self.summary.sd <= max_sd
         if self.incumbent is None:
             return False
         log_lead = self.summary.quantile(0.5) - self.incumbent.log_mean
-        needed_sd = self.limits.rough_sd if self.is_exploration else log_lead / _ROUGH_LEAD_SDS
-        return self.summary.sd <= min(self.limits.rough_sd, needed_sd)
+        needed_sd = min(log_lead / _ROUGH_LEAD_SDS, max_sd)
+        return self.summary.sd <= (max(needed_sd, rough_sd) if self.is_exploration else needed_sd)
 
     def _is_settled(self) -> bool:
         if not self.passed_rates or not self.failed_rates or len(self.valid_readings) < 3:
