@@ -59,9 +59,9 @@ WINDOWS_PER_SECOND = 0.4
 # measurement, and SEARCH_SD applies during the search. Repeated measurements differ by at least 5 %
 # (`estimate.MEASUREMENT_LOG_SD`), so more precision does not help the search.
 CLAIM_SD, SEARCH_SD = 0.03, 0.05
-# A measurement ends at this sd if the peak is several times the incumbent's. About 90 % of the
-# estimates are then within 20 % of the true peak. The leaders are measured again in the finals and the
-# proof.
+# A measurement may end at this sd if the peak is several times the incumbent's, or in a short study.
+# About 90 % of the estimates are then within 20 % of the true peak. The leaders are measured again in
+# the finals and the proof.
 ROUGH_SD = 0.13
 # During the search, a measurement ends after this many readings that hardly reduced the sd. Repeated
 # measurements differ by more than the sd, so further readings are unnecessary. Leaders are measured
@@ -82,10 +82,11 @@ MAX_SLOW_LOAD_SECONDS = 1200.0
 SETTLED_WINDOWS = 2  # a warm-up ends after this number of settled windows
 # maximum load time of one peak search
 MAX_LOAD_SECONDS = 60.0
-# After this share of the usual time of a measurement, but at least after MIN_LOAD_SECONDS, a rough peak
-# suffices for the search.
+# In short studies, a rough peak suffices for the search after this share of the usual time of a
+# measurement, but at least after MIN_ROUGH_LOAD_SECONDS. In other studies, this time would exceed
+# MAX_ROUGH_LOAD_SECONDS, and rough measurements would not be much shorter than precise ones.
 SHORT_STUDY_SHARE = 0.5
-MIN_LOAD_SECONDS = 20.0
+MIN_ROUGH_LOAD_SECONDS, MAX_ROUGH_LOAD_SECONDS = 20.0, 35.0
 
 
 def build_search_limits(max_rate: float) -> SearchLimits:
@@ -370,8 +371,9 @@ class LoadSession:
         if request.is_claim:
             limits = replace(limits, max_stalled_readings=0, rough_sd=0.0)
         elif limits.rough_sd:
-            rough_seconds = max(SHORT_STUDY_SHARE * request.usual_seconds, MIN_LOAD_SECONDS)
-            limits = replace(limits, rough_load_seconds=rough_seconds)
+            rough_seconds = max(SHORT_STUDY_SHARE * request.usual_seconds, MIN_ROUGH_LOAD_SECONDS)
+            if rough_seconds <= MAX_ROUGH_LOAD_SECONDS:
+                limits = replace(limits, rough_load_seconds=rough_seconds)
         if request.expected_peak:
             limits = _adjust_min_rate(limits, request.expected_peak.value)
         return limits

@@ -76,7 +76,7 @@ class Peak:
     @property
     def is_rough(self) -> bool:
         """True if the search stopped with a wide interval, because the peak was a multiple of the
-        best peak.
+        best peak, or because the study is short.
         """
         return self.verdict == "rough"
 

@@ -69,8 +69,8 @@ class SearchLimits:
       which the search stops. With 0, the search never stops for this reason.
     - ``rough_sd``: sd of the log peak that suffices if the peak is several times the incumbent's, or
       after a load time of ``rough_load_seconds``. An exploration may accept a larger sd. With 0, the
-      target sd always applies. ``rough_load_seconds`` are long enough for several readings of slow
-      pages, unless requests are rare.
+      target sd always applies. Readings of slow pages are so short that six of them fit into
+      ``rough_load_seconds``, unless requests are rare.
     """
 
     start_rate: float = 100.0
@@ -570,7 +570,7 @@ class Capacity:
 
     - ``measured``: the interval is narrow enough.
     - ``rough``: the interval is wide, but the configuration is several times better than the incumbent,
-      or the search only explores.
+      or the search only explores, or the load took ``SearchLimits.rough_load_seconds``.
     - ``screened``: the configuration is unlikely to beat the incumbent. The peak is estimated from the
       readings so far.
     - ``limited``: the load could not reach the peak because of ``limit`` (``MAX_RATE_KEY``, or the

@@ -347,10 +347,13 @@ def estimate_repeat_noise(state: State, *phases: Phase) -> float:
 
     This sd includes the imprecision of the repeats; 0 means that there are too few repeats. Each repeat
     is compared with the previous repeat on the same test bed, so that drift and differences between beds
-    do not count as noise. Measurements that led to the selection of their configuration are excluded.
+    do not count as noise. Measurements that led to the selection of their configuration are excluded, and
+    so are rough measurements.
     """
     log_peaks_by_key: dict[tuple[str | None, int], list[float]] = {}
     for trial in select_feasible_trials(state.list_finished_trials(*phases)):
+        if trial.peak is not None and trial.peak.is_rough:
+            continue
         bed_and_configuration = (trial.bed, state.find_configuration_number(trial))
         log_peaks_by_key.setdefault(bed_and_configuration, []).append(
             state.normalize_peak(trial).log_mean

@@ -83,6 +83,8 @@ def test_a_rough_peak_is_enough_for_the_search_of_a_short_study() -> None:
     short = search(60.0)
     assert short.peak.is_rough
     assert short.load_seconds < search(inf).load_seconds
+    # In a longer study, a rough measurement would not be much shorter.
+    assert search(80.0).load_seconds == search(inf).load_seconds
     exploration = search(60.0, is_exploration=True)
     assert exploration.peak.is_rough
     assert exploration.load_seconds < short.load_seconds
