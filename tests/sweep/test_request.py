@@ -252,4 +252,6 @@ def test_every_shipped_sweep_fits_its_target(path: Path) -> None:
 def test_each_reference_figure_is_there_twice() -> None:
     numbers = set(range(2, 11))
     assert {f"figure-{n}.yaml" for n in numbers} <= {p.name for p in SWEEPS.iterdir()}
-    assert {f"lab-figure-{n}.yaml" for n in numbers} <= {p.name for p in SWEEPS.iterdir()}
+    # One sweep measures figures 8 to 10.
+    lab_numbers = numbers - {9, 10}
+    assert {f"lab-figure-{n}.yaml" for n in lab_numbers} <= {p.name for p in SWEEPS.iterdir()}
