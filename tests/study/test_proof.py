@@ -8,6 +8,7 @@ import pytest
 
 from autotune.environments.peak import Peak
 from autotune.study.proof import decide_verdict, list_confirmations
+from autotune.study.ranking import REPEATED_PHASES, estimate_repeat_noise
 from autotune.study.study_state import Phase, StudyPause, Trial
 from tests.study.ranked import ADVICE, OTHER, PROOF, STOCK, believed, measured_again
 
@@ -28,15 +29,18 @@ def test_the_proof_is_as_noisy_as_repeats_are_and_not_noisier() -> None:
         assert [m.peak.sd for m in measured] == pytest.approx([expected] * 6, rel=0.15)
 
 
-def test_a_rough_baseline_does_not_widen_the_proof() -> None:
-    state = believed((STOCK, 90.0), (ADVICE, 115.0), (OTHER, 120.0))
-    rough = replace(state.trials[0], peak=Peak(130.0, 105.0, 160.0, 0.13, "rough"))
-    short = replace(state, trials=(rough, *state.trials[1:]))
-    measured = list_confirmations(measured_again(short, Phase.CONFIRM, *PROOF), 2)
-    as_precise = replace(rough, peak=replace(rough.peak, verdict="measured"))
-    disturbed = replace(state, trials=(as_precise, *state.trials[1:]))
-    others = list_confirmations(measured_again(disturbed, Phase.CONFIRM, *PROOF), 2)
-    assert measured[0].peak.sd < others[0].peak.sd
+def test_a_rough_baseline_is_no_repeat_that_shows_noise() -> None:
+    state = measured_again(
+        believed((STOCK, 90.0), (ADVICE, 115.0), (OTHER, 120.0)), Phase.CONFIRM, *PROOF
+    )
+
+    def estimate_noise(verdict: str) -> float:
+        baseline = replace(state.trials[0], peak=Peak(92.0, 74.0, 114.0, 0.13, verdict))
+        trials = (baseline, *state.trials[1:])
+        return estimate_repeat_noise(replace(state, trials=trials), *REPEATED_PHASES)
+
+    assert estimate_noise("rough") == estimate_repeat_noise(state, Phase.CONFIRM)
+    assert estimate_noise("rough") != estimate_noise("measured")
 
 
 @pytest.mark.parametrize(
