@@ -75,14 +75,19 @@ class Column:
             lost=self.lost,
         )
 
+    @property
+    def peak(self) -> float:
+        """Return the true peak in requests/s without drift."""
+        return self.server.peak(self.slo)
+
     def guess(self, seed: int, run: int) -> float:
         """Return the peak in requests/s that a method expects before its search."""
         jitter = np.random.default_rng([seed, run, 1]).uniform(-0.2, 0.2)
-        return self.server.peak(self.slo) / self.ratio * exp(jitter)
+        return self.peak / self.ratio * exp(jitter)
 
     def truth(self, probe: Bench) -> float:
         """Return the true peak in requests/s, with drift in the middle of the search."""
-        return self.server.peak(self.slo) * exp(self.drift * probe.spent / 200.0)
+        return self.peak * exp(self.drift * probe.spent / 200.0)
 
     def search(
         self, probe: Callable[[float, float], Reading], guess: float, noise: Noise
@@ -238,7 +243,7 @@ class Screening:
         costs = []
         for run in range(self.runs):
             rng = np.random.default_rng([self.seed, run, 2])
-            incumbent = column.server.peak(SLO) / exp(rng.uniform(log(self.low), log(self.high)))
+            incumbent = column.peak / exp(rng.uniform(log(self.low), log(self.high)))
             probe = column.probe(self.seed, run)
             found = search_peak(probe, SLO, incumbent, incumbent=incumbent, noise=noise)
             noise = found.noise if self.study else noise
@@ -277,9 +282,7 @@ def main(arguments: Sequence[str] = ()) -> None:
         print(f"{columns_are}; {options.runs} runs")
         for row in rows:
             if row.method == methods[0]:
-                print(
-                    f"\n{row.column.name}  (true peak {row.column.server.peak(row.column.slo):.0f}/s)"
-                )
+                print(f"\n{row.column.name}  (true peak {row.column.peak:.0f}/s)")
             print(f"  {row.method:31s}{next(cells)}", flush=True)
         if cases:
             print("\nscreening: part screened out in %, median load-seconds of those")

@@ -24,7 +24,8 @@ class EvaluationRequest:
 
     - ``incumbent``: the search may stop early if the peak is probably below this peak.
     - ``max_seconds``: the evaluation then stops with its current result. ``usual_seconds``: one
-      evaluation's share of the budget, which evaluations of slow pages may use.
+      evaluation's share of the budget. Evaluations of slow pages may use it, and rough peaks of short
+      studies need only a part of it.
     - ``is_reference``: other configurations are compared with this configuration.
     - ``is_claim``: a verdict may depend on the evaluation, so the search continues even if its last
       readings added little precision.

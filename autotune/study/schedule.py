@@ -207,11 +207,18 @@ def _plan_refinement(state: State, budget: Budget, elapsed_seconds: float) -> Sc
 
     If the search is almost over, the finals repeat the measurement instead.
     """
-    remaining_seconds = budget.time - compute_reserve_seconds(state, budget) - elapsed_seconds
-    needed_seconds = MIN_TRIALS_TO_REFINE * compute_average_trial_seconds(state)
-    is_almost_over = remaining_seconds < needed_seconds / max(1, len(state.active_beds))
-    rough_incumbent = None if is_exploring(state) or is_almost_over else find_rough_incumbent(state)
+    has_time = _has_time_for_trials(state, budget, elapsed_seconds, MIN_TRIALS_TO_REFINE)
+    rough_incumbent = find_rough_incumbent(state) if has_time and not is_exploring(state) else None
     return _repeat_configuration(rough_incumbent) if rough_incumbent else None
+
+
+def _has_time_for_trials(
+    state: State, budget: Budget, elapsed_seconds: float, trial_count: int
+) -> bool:
+    """True if ``trial_count`` more trials fit before the time that is reserved for finals and proof."""
+    needed_seconds = trial_count * compute_average_trial_seconds(state)
+    needed_seconds /= max(1, len(state.active_beds))
+    return needed_seconds <= budget.time - compute_reserve_seconds(state, budget) - elapsed_seconds
 
 
 def _plan_preset_repeat(state: State) -> ScheduleStep | None:
@@ -271,12 +278,12 @@ def _can_measure_references(
     trials between them.
     """
     trials_between = (missing_count - 1) * REFERENCE_INTERVAL_TRIALS
-    needed_seconds = (missing_count + trials_between) * compute_average_trial_seconds(state)
-    needed_seconds /= max(1, len(state.active_beds))
     left_trials = budget.trials - len(state.list_counted_trials(include_running=True))
-    left_seconds = budget.time - compute_reserve_seconds(state, budget) - elapsed_seconds
     # After the last trial, the search is over and the reference is not repeated.
-    return missing_count <= 1 or (trials_between < left_trials and needed_seconds <= left_seconds)
+    return missing_count <= 1 or (
+        trials_between < left_trials
+        and _has_time_for_trials(state, budget, elapsed_seconds, missing_count + trials_between)
+    )
 
 
 def _plan_ranking(state: State) -> ScheduleStep | None:

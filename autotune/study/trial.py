@@ -49,8 +49,8 @@ def run_trial(
 
     The trial is recorded before any host changes, and each reading before its result is used. A
     configuration that cannot be deployed or used is recorded as infeasible. ``max_seconds`` is the
-    maximum duration of the trial. ``usual_seconds`` is the longest time that load may run on slow
-    pages.
+    maximum duration of the trial. ``usual_seconds`` is the trial's share of the time budget (see
+    `EvaluationRequest`).
     """
     trial = begin_trial(step, context)
     return (
