@@ -366,6 +366,8 @@ class PeakSearch:
                 lowest_failure - max(log_step_down, _MAX_STEP_DOWN),
             )
             return max(lower_log_rate, log(self.limits.min_rate))
+        if self._is_failure_doubtful:
+            return log(min(failed_rates))
         log_gap = log(min(failed_rates) / max(passed_rates))
         # After steep steps, the median is close to the highest passed rate, where a reading gives
         # little information.
@@ -385,6 +387,23 @@ class PeakSearch:
             return best_log_rate + _STEEP_LOG_STEP * (2.0 if pass_count > 3 else 1.0)
         step_to_median = self.summary.quantile(0.5) - best_log_rate
         return best_log_rate + min(max(step_to_median, min_step), max_step)
+
+    @property
+    def _is_failure_doubtful(self) -> bool:
+        """True if the lowest failure of slow pages may have been a disturbance, and repeating it tells
+        most about the peak. Rates just above the highest passed rate would probably pass and leave this
+        question open. Short readings are cheap, so that a search of fast pages takes them anyway.
+        """
+        lowest_failure = min(self.failed_rates)
+        are_readings_long = _FULL_LENGTH_LIMITS * self.slo.limit > self.limits.reading_seconds
+        has_passed_below = lowest_failure > max(self.passed_rates) and self.slo.is_met(
+            self.valid_readings[-1]
+        )
+        return (
+            are_readings_long
+            and has_passed_below
+            and self.summary.find_variance_split() >= log(lowest_failure)
+        )
 
     @property
     def _may_be_rough(self) -> bool:

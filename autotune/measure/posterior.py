@@ -392,6 +392,23 @@ class PosteriorSummary:
             rate_index - 0.5 + (q - low) / max(probability_at_rate - low, 1e-12)
         )
 
+    def find_variance_split(self) -> float:
+        """Return the log rate that splits the distribution of the log peak into two parts whose means
+        explain most of its variance. A reading at this rate would reduce the variance most, if it
+        showed without error on which side the peak lies.
+
+        The criterion is from Otsu, "A threshold selection method from gray-level histograms", IEEE
+        Transactions on Systems, Man, and Cybernetics 9 (1979).
+        """
+        density = np.diff(self.cumulative_probability, prepend=0.0)
+        partial_means = np.cumsum(density * np.arange(density.size))
+        probabilities = np.clip(self.cumulative_probability, 1e-12, 1.0 - 1e-12)
+        explained_variances = (partial_means[-1] * probabilities - partial_means) ** 2 / (
+            probabilities * (1.0 - probabilities)
+        )
+        best_index = int(np.argmax(explained_variances))
+        return self.log_rate_origin + LOG_RATE_STEP * (best_index + 0.5)
+
     def probability_above(self, rate: Estimate) -> float:
         """Return the probability that the peak exceeds ``rate``."""
         density = np.diff(self.cumulative_probability, prepend=0.0)

@@ -41,7 +41,8 @@ class Served:
     seed: int = 0
     noise: float = 0.03
     limit: float | None = None  # requests/s beyond which the generator cannot go
-    disturb: frozenset[int] = frozenset()  # readings that see a third less capacity
+    disturb: frozenset[int] = frozenset()  # readings with less capacity
+    disturbance: float = 0.4  # by which log capacity is less in these readings
     rates: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -49,7 +50,7 @@ class Served:
 
     def __call__(self, rate: float, seconds: float) -> Reading:
         loss = self.noise * self.rng.standard_normal()
-        loss += 0.4 if len(self.rates) in self.disturb else 0.0
+        loss += self.disturbance if len(self.rates) in self.disturb else 0.0
         self.rates.append(rate)
         n = max(1, int(rate * seconds))
         late = int(self.rng.binomial(n, self.curve(rate * float(np.exp(loss)))))
@@ -529,6 +530,14 @@ def test_the_rates_of_a_rough_search_double() -> None:
     first = next(n for n, rate in enumerate(probe.rates) if rate > 3200.0)
     steps = np.diff(np.log(probe.rates[1 : first + 1]))
     assert (steps > 0.6).all()
+
+
+def test_a_doubtful_failure_of_slow_pages_is_repeated_without_small_steps_towards_it() -> None:
+    probe = Served(exponential(2000.0), disturb=frozenset({2}), disturbance=2.0)
+    capacity = search_peak(probe, replace(SLO, limit=0.5), prior=300.0)
+    failed_rate, later_rates = probe.rates[2], probe.rates[3:6]
+    assert max(later_rates) >= 0.99 * failed_rate
+    assert capacity.low <= 2000.0 <= capacity.high
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from autotune.measure.noise import LOG_RATE_STEP
 from autotune.measure.onset import FLAT_FRACTIONS, Onset
 from autotune.measure.posterior import (
     PeakPosterior,
+    PosteriorSummary,
     ViolationCounts,
     compute_bound_likelihood,
     compute_flat_likelihood,
@@ -66,6 +67,23 @@ def test_the_prior_is_what_it_says_with_heavy_tails() -> None:
     summary = opening(Estimate.from_value(1000.0, 0.3)).summarize()
     assert exp(summary.quantile(0.5)) == pytest.approx(1000.0, rel=0.05)
     assert summary.probability_above(Estimate.from_value(3000.0)) > 0.01
+
+
+@pytest.mark.parametrize(
+    ("weights", "split"),
+    [
+        ([1, 2, 3, 2, 1], (1.5, 2.5)),  # symmetric: next to the median
+        ([5, 5, 0, 0, 0, 0, 1], (1.0, 6.0)),  # between two parts, far above the median
+        ([1, 0, 0, 0, 0, 5, 5], (0.0, 5.0)),
+    ],
+)
+def test_the_variance_is_split_between_the_parts_of_a_distribution(
+    weights: list[float], split: tuple[float, float]
+) -> None:
+    distribution = np.cumsum(weights) / np.sum(weights)
+    summary = PosteriorSummary(log(100.0), distribution, np.ones((1, 1)), 0.0)
+    steps = (summary.find_variance_split() - log(100.0)) / LOG_RATE_STEP
+    assert split[0] <= steps <= split[1]
 
 
 @pytest.mark.parametrize("sd", [0.0, -1.0])
