@@ -9,7 +9,8 @@ the search learns from the readings.
 
 The next rate is the posterior's estimate of the peak. Until a reading fails, rates grow in ever larger
 steps. If the first readings fail, rates shrink in ever larger steps until a reading passes. Readings set
-no fixed lower or upper bounds: a disturbed reading loses weight as other readings contradict it.
+no fixed lower or upper bounds: a disturbed reading loses weight as other readings contradict it. A
+failed rate of slow pages is read again if it is doubtful (``PeakSearch._is_failure_doubtful``).
 
 The search is only as precise as necessary. If a configuration is several times better than the
 incumbent, the search climbs in steep steps and stops at a rough peak (``SearchLimits.rough_sd``).
@@ -112,6 +113,8 @@ _MAX_STEP_UP: Final = 0.7  # maximum log step above the highest passed rate
 # If the log distance between the highest passed rate and the lowest failed rate is larger, the peak is
 # poorly known.
 _WIDE_BRACKET: Final = 0.25
+# Rates that differ by fewer steps of the grid count as the same rate.
+_MIN_GAP_STEPS: Final = 0.75
 # After its second passed rate, a rough search climbs by this log step (a factor of 2). After the fourth,
 # it climbs by twice this step.
 _STEEP_LOG_STEP: Final = log(2.0)
@@ -390,18 +393,19 @@ class PeakSearch:
 
     @property
     def _is_failure_doubtful(self) -> bool:
-        """True if the lowest failure of slow pages may have been a disturbance, and repeating it tells
-        most about the peak. Rates just above the highest passed rate would probably pass and leave this
-        question open. Short readings are cheap, so that a search of fast pages takes them anyway.
+        """True if the lowest failure of slow pages may have been a disturbance, and a repeat would show
+        this best. Rates just above the highest passed rate would probably pass and leave this
+        question open. Readings of fast pages are short, so small steps cost little.
         """
         lowest_failure = min(self.failed_rates)
         are_readings_long = _FULL_LENGTH_LIMITS * self.slo.limit > self.limits.reading_seconds
-        has_passed_below = lowest_failure > max(self.passed_rates) and self.slo.is_met(
-            self.valid_readings[-1]
-        )
+        # A repeat may differ from the failed rate by rounding to the grid, and passes "below" it.
+        min_gap = _MIN_GAP_STEPS * LOG_RATE_STEP
         return (
             are_readings_long
-            and has_passed_below
+            and self.slo.is_met(self.valid_readings[-1])
+            and log(lowest_failure / max(self.passed_rates)) > min_gap
+            and lowest_failure <= self.max_useful_rate
             and self.summary.find_variance_split() >= log(lowest_failure)
         )
 

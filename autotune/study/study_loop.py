@@ -378,17 +378,20 @@ def estimate_expected_peak(state: State, step: MeasureStep) -> Estimate | None:
 
 
 def _compute_sd_in_proof(state: State, step: MeasureStep) -> float:
-    """Return half the log ratio of winner and baseline in the proof, and 0 in other phases.
+    """Return half the log ratio of winner and baseline in the proof, but at most the sd of a peak that
+    was not measured. Return 0 in other phases.
 
     If an unreliable stack made the first peak of one side too low, later measurements must be able to
-    correct it. Otherwise, all pairs would repeat the same error.
+    correct it. Otherwise, all pairs would repeat the same error. With an even larger sd, one failure
+    near the peak would seem possible for a far lower peak, and short measurements would end too low.
     """
     if step.phase is not Phase.CONFIRM:
         return 0.0
     baseline, peak = find_baseline(state), find_incumbent(state)
     if peak is None or baseline is None or baseline.peak is None:
         return 0.0
-    return abs(peak.log_mean - state.normalize_peak(baseline).log_mean) / 2.0
+    log_ratio = abs(peak.log_mean - state.normalize_peak(baseline).log_mean)
+    return min(log_ratio / 2.0, UNMEASURED_PEAK_SD)
 
 
 def _request_suggestion(

@@ -14,6 +14,7 @@ from autotune.estimate import Estimate
 from autotune.loads.base import LOW_RATE_ERROR
 from autotune.measure import Capacity, Noise, Reading, SearchLimits, Slo, search_peak
 from autotune.measure.capacity import MAX_RATE_KEY, PeakSearch
+from autotune.measure.noise import LOG_RATE_STEP
 from tests.measure.test_noise import expected_sd
 
 if TYPE_CHECKING:
@@ -538,6 +539,24 @@ def test_a_doubtful_failure_of_slow_pages_is_repeated_without_small_steps_toward
     failed_rate, later_rates = probe.rates[2], probe.rates[3:6]
     assert max(later_rates) >= 0.99 * failed_rate
     assert capacity.low <= 2000.0 <= capacity.high
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_doubtful_rate_that_passes_is_not_read_again_and_again(seed: int) -> None:
+    probe = Served(exponential(4000.0), seed, disturb=frozenset({2}), disturbance=2.0)
+    prior = 600.0 * float(np.exp(seed / 30.0))
+    search_peak(probe, replace(SLO, limit=0.5), prior=prior)
+    doubtful_rate = probe.rates[2]
+    assert sum(abs(rate / doubtful_rate - 1.0) < 0.001 for rate in probe.rates[3:]) <= 2
+
+
+@pytest.mark.parametrize("top_step", [76.2, 76.8])
+def test_a_doubtful_failure_at_the_maximum_rate_is_repeated_at_this_rate(top_step: float) -> None:
+    """The maximum rate is between two points of the grid."""
+    probe = Served(exponential(4000.0), disturb=frozenset({2}), disturbance=2.0)
+    limits = SearchLimits(max_rate=600.0 * float(np.exp(LOG_RATE_STEP * top_step)))
+    found = search_peak(probe, replace(SLO, limit=0.5), prior=600.0, limits=limits)
+    assert (found.verdict, found.limit) == ("limited", MAX_RATE_KEY)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from math import log, sqrt
 
 import pytest
 
+from autotune.environments.load_session import UNMEASURED_PEAK_SD
 from autotune.environments.peak import Peak
 from autotune.study.incumbent import (
     find_doubtful_pruning,
@@ -177,6 +178,7 @@ def test_a_rough_incumbent_is_measured_again_once() -> None:
     ("phase", "baseline_peak", "sd"),
     [
         (Phase.CONFIRM, 400.0, log(900.0 / 400.0) / 2),
+        (Phase.CONFIRM, 30.0, UNMEASURED_PEAK_SD),
         (Phase.CONFIRM, 890.0, REPEAT_LOG_SD),
         (Phase.CONFIRM, None, REPEAT_LOG_SD),
         (Phase.FINALIST, 400.0, REPEAT_LOG_SD),
