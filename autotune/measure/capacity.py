@@ -113,8 +113,8 @@ _MAX_STEP_UP: Final = 0.7  # maximum log step above the highest passed rate
 # If the log distance between the highest passed rate and the lowest failed rate is larger, the peak is
 # poorly known.
 _WIDE_BRACKET: Final = 0.25
-# Rates that differ by fewer steps of the grid count as the same rate.
-_MIN_GAP_STEPS: Final = 0.75
+# A repeated rate differs from the first one by fewer steps, because it is rounded to the grid.
+_ROUNDING_STEPS: Final = 0.75
 # After its second passed rate, a rough search climbs by this log step (a factor of 2). After the fourth,
 # it climbs by twice this step.
 _STEEP_LOG_STEP: Final = log(2.0)
@@ -399,12 +399,12 @@ class PeakSearch:
         """
         lowest_failure = min(self.failed_rates)
         are_readings_long = _FULL_LENGTH_LIMITS * self.slo.limit > self.limits.reading_seconds
-        # A repeat may differ from the failed rate by rounding to the grid, and passes "below" it.
-        min_gap = _MIN_GAP_STEPS * LOG_RATE_STEP
+        log_gap = log(lowest_failure / max(self.passed_rates))
+        is_above_passed_rates = log_gap > _ROUNDING_STEPS * LOG_RATE_STEP
         return (
             are_readings_long
             and self.slo.is_met(self.valid_readings[-1])
-            and log(lowest_failure / max(self.passed_rates)) > min_gap
+            and is_above_passed_rates
             and lowest_failure <= self.max_useful_rate
             and self.summary.find_variance_split() >= log(lowest_failure)
         )
