@@ -190,7 +190,7 @@ def restore_secrets(
     if PLACEHOLDER_PATTERN.search(restored_text) or not has_same_labels:
         raise AutotuneError(
             f"the secrets in {file_name} differ from those in the file from which its template was made",
-            hint="`autotune init --from` reads the host again",
+            hint="run `autotune init --from HOST,… --out NEW.yaml`, and copy your settings to it",
         )
     return encode(restored_text)
 

@@ -61,12 +61,14 @@ def _load_plugin(entry_point: EntryPoint, kind: str) -> Any:
     except Exception as error:  # foreign code may raise anything
         raise AutotuneError(
             f"cannot load the plug-in {entry_point.name} of {package} ({type(error).__name__}): {error}",
-            hint=f"fix the package, or run `pip uninstall {package}`",
+            hint=f"fix the package, or run `pipx uninject autotune {package}`",
         ) from error
     if contract != CONTRACT:
         raise AutotuneError(
             f"the plug-in {entry_point.name} of {package} needs version {contract} of the plug-in "
             f"contract, but this autotune provides version {CONTRACT}",
-            hint=f"run `pip install --upgrade {package if contract < CONTRACT else 'autotune'}`",
+            hint=f"run `pipx inject --force autotune {package}` with a newer version"
+            if contract < CONTRACT
+            else "install a newer autotune (docs/install.md)",
         )
     return declarations

@@ -295,7 +295,7 @@ def _balancer(load: Workload, s: Settings, inside: float) -> dict[str, float]:
         * _crowded(max(workers, load.lb), load.lb, 0.05)
     )
     held = inside + load.gap * again
-    ports = {"32768 60999": 28_000, "16384 65535": 49_000, "1024 65535": 64_500}
+    ports = {"32768 60999": 28_000, "16384 65535": 49_000}
     reused = 12 if s["lb.sysctl.net.ipv4.tcp_tw_reuse"] == 1 else 1
     leaving = ports[str(s["lb.sysctl.net.ipv4.ip_local_port_range"])] * reused / 60
     backlog = min(float(s["lb.nginx.backlog"]), float(s["lb.sysctl.net.core.somaxconn"]))

@@ -59,13 +59,13 @@ def _shown(sweep: Sweep) -> str:
     shown = "The table shows mean response times in ms. Values in italics miss the SLO"
     if sweep["repeat"] == 1:
         return f"{shown}. Each point was measured once:"
-    intervals = " with 90 % intervals" if sweep["repeat"] > 2 else ""
+    intervals = ", with a 90 % interval" if sweep["repeat"] > 2 else ""
     responses = [point["response"] for point in sweep["points"] if point["response"]]
     deviations = [_deviation(response) for response in responses if response["count"] > 1]
     typical = f"{100 * median(deviations):.1f} %"
     return (
-        f"{shown}. Each is the mean of {sweep['repeat']} measurements{intervals}, whose standard "
-        f"deviation has a median of {typical}:"
+        f"{shown}.\n\nEach is the mean of {sweep['repeat']} measurements{intervals}. Half of the points "
+        f"have a relative standard deviation of at most {typical}:"
     )
 
 

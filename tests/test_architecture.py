@@ -101,12 +101,13 @@ LONGER_FOLDERS = {
     # One program in two roles that share most of the code: balancing, and serving in front of FastCGI.
     # The role is known only after all services of a host were read.
     # Its servers, locations and upstreams are scopes that override each other, and some only redirect.
-    # An inserted header takes the indentation of its block.
-    "nginx": 482,
+    # An inserted header takes the indentation of its block. Whether connections to upstreams are kept
+    # depends on directives that each block inherits.
+    "nginx": 542,
     # A file in Ruby, whose lines, numbers, conditions and inner calls are read without running it.
     "puma": 329,
     # Modes and variables that sections inherit from each other, and addresses that only redirect.
-    "haproxy": 314,
+    "haproxy": 319,
     # One program that balances, terminates TLS and serves FastCGI, with imports and snippets.
     "caddy": 230,
     # Settings of pools, of two web servers' files and of several versions.

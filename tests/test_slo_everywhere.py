@@ -68,13 +68,9 @@ READINGS: dict[str, tuple[Reading, bool]] = {
     "0.9 % late, 0.1 % HTTP 500": (reading(late=18, status_500=2), True),
     "cut short": (reading(truncated=True), False),
     "limited by the generator": (reading(limited="no descriptors left"), False),
-    "disturbed": (reading(disturbed="40% of the CPU time of web1 was taken"), False),
     "nothing intended": (reading(intended=0), False),
 }
-# Whoever takes a reading finds out by itself whether it was disturbed.
-TAKEN = {name: case for name, case in READINGS.items() if name != "disturbed"}
 each = pytest.mark.parametrize(("taken", "met"), READINGS.values(), ids=READINGS)
-each_taken = pytest.mark.parametrize(("taken", "met"), TAKEN.values(), ids=TAKEN)
 
 
 def read_report(taken: Reading) -> RecordedReading:
@@ -167,7 +163,7 @@ def test_the_best_point_of_a_sweep(taken: Reading, met: bool) -> None:
     assert (figures.find_best_result(found) is not None) is met
 
 
-@each_taken
+@each
 def test_a_trial_drains_what_a_failure_left_behind(
     taken: Reading, met: bool, tmp_path: Path
 ) -> None:
@@ -176,7 +172,7 @@ def test_a_trial_drains_what_a_failure_left_behind(
     assert bool(drained[1:]) is not met  # the first one is after the warm-up
 
 
-@each_taken
+@each
 def test_under_cpu_steal_a_trial_takes_no_reading_again_whatever_it_says(
     taken: Reading, met: bool, tmp_path: Path
 ) -> None:
@@ -184,12 +180,11 @@ def test_under_cpu_steal_a_trial_takes_no_reading_again_whatever_it_says(
         run_trial(tmp_path / name, taken, [], stolen)
         for name, stolen in (("calm", CALM), ("stormy", STOLEN))
     )
-    assert not any(reading.disturbed for reading in (*calm, *stormy))
     assert {reading.stolen for reading in stormy if reading.purpose == "peak"} == {STOLEN}
     assert stormy[0].rate == calm[0].rate
 
 
-@each_taken
+@each
 def test_a_sweep_drains_what_a_failure_left_behind(
     taken: Reading, met: bool, tmp_path: Path
 ) -> None:
@@ -201,7 +196,7 @@ def test_a_sweep_drains_what_a_failure_left_behind(
     assert bool(drained[1:]) is not met
 
 
-@each_taken
+@each
 def test_a_load_host_is_suspected_where_the_slo_was_not_met(
     taken: Reading, met: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

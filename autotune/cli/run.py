@@ -284,13 +284,14 @@ def _resume_study(
 
 
 def _resume_sweep(directory: Path, progress: ProgressOptions, *, yes: bool, json_: bool) -> None:
-    """Continue a sweep. If it is finished, only print its results, without reaching the hosts."""
+    """Continue a sweep. If it is finished, only print its results."""
     from autotune.study import start
     from autotune.study.ownership import guard_foreign_records
     from autotune.sweep.plan import is_finished
 
     with guard_foreign_records(directory):
         if is_finished(directory):
+            _restore_killed_sweep(directory)
             echo(
                 f"sweep {directory.name} is finished, so nothing is left to measure; `autotune report "
                 f"{format_study_argument(directory)}` shows its results",
@@ -300,7 +301,21 @@ def _resume_sweep(directory: Path, progress: ProgressOptions, *, yes: bool, json
             return
     environment = start.prepare_unfinished(directory)
     confirm(environment.describe_load(), yes=yes, quiet=progress.quiet)
+    _restore_killed_sweep(directory)
     run_sweep_session(environment, None, directory, None, json_=json_, options=progress)
+
+
+def _restore_killed_sweep(directory: Path) -> None:
+    """Restore the hosts that a killed sweep left changed. The remaining measurements may not use all of
+    them, and sessions restore only the hosts that they use.
+    """
+    from autotune.study.restore import RestoreReport, has_saved_originals, restore_study
+
+    if has_saved_originals(directory):
+        report = RestoreReport()
+        restore_study(directory, report)
+        for line in report.unwrap():
+            echo(line, err=True)
 
 
 def _resume_shared_study(

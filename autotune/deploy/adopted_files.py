@@ -36,7 +36,8 @@ def read_adopted_files(directory: Path | None) -> dict[str, AdoptedConfig]:
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise AutotuneError(
-            f"{path} cannot be read: {error}", hint="`autotune init --from` writes it again"
+            f"{path} cannot be read: {error}",
+            hint="run `autotune init --from HOST,… --out NEW.yaml`, and copy your settings to it",
         ) from error
 
 

@@ -541,7 +541,7 @@ def _build_original(path: str, observed: ObservedFile, contents: Mapping[str, by
     if observed.kind == "refused":
         raise AutotuneError(
             f"{path} cannot be changed safely: {observed.detail}",
-            hint="let root own the directories on its path, or remove the file from the target",
+            hint="let root own the directories on its path, or remove its tier from the target",
         )
     raise AutotuneError(f"{path} is neither a file nor a link, so autotune does not replace it")
 

@@ -334,8 +334,10 @@ class ManagedHost:
         """Apply the plan and return the boot time of each restarted unit in seconds.
 
         Before the change, digests of new files are recorded, and files that other programs or people
-        have changed are copied. The copies are reported. Raises the errors of `RuntimeHost.apply`.
+        have changed are copied. The copies, and kernel values that others had set, are reported.
+        Raises the errors of `RuntimeHost.apply`.
         """
+        self._note_foreign_values(plan)
         digests = {path: desired.files[path].digest for path in plan.files_to_write}
         written_values = {**digests, **plan.sysctls, **dict.fromkeys(plan.boot_changes, ANY_DIGEST)}
         self.backup = self.backup.with_written_digests(written_values, plan.replaced)
@@ -350,6 +352,15 @@ class ManagedHost:
             timeout=compute_action_timeout(desired, plan, self._stop_seconds),
         )
         return parse_boot_seconds(command_results)
+
+    def _note_foreign_values(self, plan: HostPlan) -> None:
+        """Report kernel values that others had set, and that ``plan`` replaces."""
+        for name, value in plan.sysctls.items():
+            replaced_value = plan.replaced.get(name)
+            if replaced_value is not None and self.backup.is_foreign_value(name, replaced_value):
+                self.note(
+                    f"{self.name}: replaced {name} = {replaced_value}, which others had set, with {value}"
+                )
 
     def restore(self, desired: HostState, plan: HostPlan) -> list[str]:
         """Apply the plan that restores the original state. Continue after failed steps, and return
@@ -501,12 +512,18 @@ class ManagedHost:
             self._run_locked(commands)
 
     def read_backup_copy(self, path: str) -> HostBackup | None:
-        """Return the host's own copy of a backup, or ``None`` if it does not exist."""
+        """Return the host's own copy of a backup, or ``None`` if it does not exist.
+
+        The record may name another host, but it describes this host. The controller's copy of the
+        other host must never be replaced with it.
+        """
         commands = [Command(("test", "-e", path)), Command(("contents", path))]
         test_result, content_result = run_required(self.transport, commands)
         with wrap_parse_errors(path, "(not shown)"):
             content = base64.b64decode(content_result.stdout, validate=True)
-        return decode_backup(content, f"{self.name}:{path}") if test_result.ok else None
+        if not test_result.ok:
+            return None
+        return replace(decode_backup(content, f"{self.name}:{path}"), host=self.name)
 
     def select_restorable(
         self, original: HostState, observed: ObservedHost

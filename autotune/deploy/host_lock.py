@@ -114,10 +114,11 @@ def find_stale_reason(observed: ObservedLock, local_place: str) -> str | None:
     """
     holder = observed.holder or LockHolder()  # a record from another version may be unreadable
     if holder.place == local_place:
+        # If /proc hides processes of other accounts, only the lease shows whether the holder runs.
         ticks = read_start_ticks(holder.pid)
-        if ticks is None or holder.ticks not in (0, ticks):
+        if _has_exited(holder.pid) or ticks not in (None, holder.ticks or ticks):
             return f"process {holder.pid} exited"
-        if holder.ticks:
+        if holder.ticks and ticks is not None:
             return None
     if holder.boot and holder.boot != observed.boot:
         return "the host was rebooted after it was locked"
@@ -258,9 +259,24 @@ def _read_boot_and_namespace() -> str:
     return f"{boot} {os.readlink('/proc/self/ns/pid')}"  # noqa: PTH115  # not a path: pid:[…]
 
 
+def _has_exited(pid: int) -> bool:
+    """True if there is no process with this ID. Unlike reading /proc, signals show processes of other
+    accounts even if /proc is mounted with the option ``hidepid``.
+    """
+    if pid <= 0:  # a record that names no process
+        return True
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return False
+    except (ProcessLookupError, OverflowError):
+        return True
+    return False
+
+
 def read_start_ticks(pid: int) -> int | None:
     """Return the start of a process in clock ticks since boot, or ``None`` if there is no such
-    process.
+    process or if /proc hides it.
     """
     try:
         stat_text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")

@@ -10,6 +10,7 @@ from autotune.deploy.desired_state import DesiredState, find_instance_actions
 from autotune.deploy.host_state import HostPlan, ObservedHost
 from autotune.deploy.runtime import LockedHosts, RuntimeHost
 from autotune.errors import AutotuneError
+from autotune.parameter_name import ParameterName
 from autotune.services.base import Settings, Value
 from autotune.space.space import SearchSpace
 
@@ -54,8 +55,8 @@ def confirm_state(
     for host_name in desired.hosts:
         check_units_run(hosts[host_name], desired, observed_before[host_name], observed[host_name])
         check_files_unchanged(host_name, desired, observed[host_name])
-    effective_settings = merge_tier_values(
-        desired.settings, [host_values for _, host_values in read_back_results.values()]
+    effective_settings = find_effective_settings(
+        desired, {host_name: values for host_name, (_, values) in read_back_results.items()}
     )
     changes_by_host = {
         host_name: {*plan.files_to_write, *plan.files_to_remove, *plan.sysctls}
@@ -116,11 +117,30 @@ def merge_tier_values(requested: Settings, values_by_host: Iterable[Settings]) -
     effective_values: dict[str, Value] = {}
     for host_values in values_by_host:
         for parameter_name, value in host_values.items():
-            if effective_values.get(parameter_name, requested.get(parameter_name)) == requested.get(
-                parameter_name
+            known_value = effective_values.get(parameter_name)
+            if known_value is None or (
+                parameter_name in requested
+                and _is_same_value(requested[parameter_name], known_value)
             ):
                 effective_values[parameter_name] = value
     return effective_values
+
+
+def find_effective_settings(
+    desired: DesiredState, values_by_host: Mapping[str, Settings]
+) -> dict[str, Value]:
+    """Return the effective values that every host with the service reported. A value that only some
+    hosts reported may not be in effect on the others.
+    """
+    effective = merge_tier_values(desired.settings, values_by_host.values())
+    unreported_names = {
+        name
+        for host_name, host_values in values_by_host.items()
+        for instance in desired.instances_on(host_name)
+        for name in effective.keys() - host_values.keys()
+        if ParameterName.parse(name).service_prefix == instance.parameter_prefix
+    }
+    return {name: value for name, value in effective.items() if name not in unreported_names}
 
 
 def check_units_run(

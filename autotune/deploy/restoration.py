@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -122,19 +122,7 @@ def _find_restorable_state(host: ManagedHost, observed: ObservedHost) -> HostSta
     """
     original_state = host.original_state
     existing_units = {unit for unit in original_state.units if observed.units[unit].exists}
-    masked_units = {
-        unit
-        for unit in existing_units
-        if observed.units[unit].is_masked
-        and host.backup.enabled.get(unit) != observed.units[unit].enabled
-    }
-    for unit in sorted(masked_units):
-        host.note(f"{host.name}: skipped {unit}, which was masked after the backup")
-    units = {
-        unit: is_running
-        for unit, is_running in original_state.units.items()
-        if unit in existing_units - masked_units
-    }
+    units = _select_unmasked_units(host, observed, existing_units)
     existing_sysctls = {
         name: v for name, v in original_state.sysctls.items() if observed.sysctls[name] is not None
     }
@@ -142,6 +130,7 @@ def _find_restorable_state(host: ManagedHost, observed: ObservedHost) -> HostSta
     for missing_name in sorted({*original_state.units, *original_state.sysctls} - found_names):
         host.note(f"{host.name}: skipped {missing_name}, which no longer exists")
     _note_replaced_values(host, observed, existing_sysctls)
+    _note_replaced_permissions(host, observed)
     foreign_paths = {
         path
         for path in original_state.files.keys() - host.backup.last_written.keys()
@@ -162,6 +151,27 @@ def _find_restorable_state(host: ManagedHost, observed: ObservedHost) -> HostSta
     )
 
 
+def _select_unmasked_units(
+    host: ManagedHost, observed: ObservedHost, existing_units: Collection[str]
+) -> dict[str, bool]:
+    """Return the original states of the existing units, without units that others have masked. These
+    units are reported.
+    """
+    masked_units = {
+        unit
+        for unit in existing_units
+        if observed.units[unit].is_masked
+        and host.backup.enabled.get(unit) != observed.units[unit].enabled
+    }
+    for unit in sorted(masked_units):
+        host.note(f"{host.name}: skipped {unit}, which was masked after the backup")
+    return {
+        unit: is_running
+        for unit, is_running in host.original_state.units.items()
+        if unit in existing_units and unit not in masked_units
+    }
+
+
 def _note_replaced_values(
     host: ManagedHost, observed: ObservedHost, sysctls: Mapping[str, str]
 ) -> None:
@@ -171,6 +181,26 @@ def _note_replaced_values(
         if current_value != value and host.backup.is_foreign_value(name, current_value):
             host.note(
                 f"{host.name}: replaced {name} = {current_value}, which others had set, with {value}"
+            )
+
+
+def _note_replaced_permissions(host: ManagedHost, observed: ObservedHost) -> None:
+    """Report files whose mode, owner or ACL others have changed, and that are restored.
+
+    autotune changes only the content of files that existed before the study.
+    """
+    for path in sorted(host.backup.last_written.keys() & host.original_state.files.keys()):
+        original, current = host.original_state.files[path], observed.files[path]
+        is_kept_file = current.kind == "file" and original.content is not None
+        has_same_permissions = (
+            original.mode in (None, current.mode)
+            and original.owner in (None, current.owner)
+            and original.acl in (None, current.acl)
+        )
+        if is_kept_file and not has_same_permissions:
+            host.note(
+                f"{host.name}: replaced the mode, owner or ACL of {path}, which others had set, with the "
+                "original"
             )
 
 

@@ -21,7 +21,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from pydantic import BaseModel
 
 from autotune import config_text, foreign_files
-from autotune.errors import RenderError
+from autotune.errors import INVALID_CONTENT_ERRORS, RenderError, describe_invalid_content
 
 
 class _Sandbox(ImmutableSandboxedEnvironment):
@@ -89,6 +89,8 @@ def render_file(
         line = getattr(error, "lineno", None)
         error_location = f"{name}:{line}" if line else name
         raise RenderError(f"{error_location}: {type(error).__name__}: {error.message}") from error
+    except INVALID_CONTENT_ERRORS as error:  # such as a division by zero in the template
+        raise RenderError(f"{name}: {describe_invalid_content(error)}") from error
 
 
 def render_text(template: str, values: Mapping[str, object]) -> str:

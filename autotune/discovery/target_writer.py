@@ -527,7 +527,7 @@ def _format_parameter(dimension: Dimension, value: Value, *, is_fixed: bool) -> 
 
 def _format_load(stack: AdoptedStack) -> Iterator[str]:
     yield "# Load comes from this machine unless `hosts:` lists other hosts, and goes only to the"
-    yield "# first tier. `path` is requested by address, without a host name. Load never exceeds"
+    yield "# entry tier. `path` is requested by address, without a host name. Load never exceeds"
     yield "# max_rate. Each response is compared with responses from before the first trial."
     yield "# `expect: {body: TEXT}` sets text that every correct response contains."
     yield "# `today: RATE` sets the current rate of your users: the proof measures latency at this rate."

@@ -35,7 +35,7 @@ from autotune.measure.benchmark import (
     BenchmarkValue,
     UnusableConfiguration,
 )
-from autotune.measure.objective_scale import EXACT_SD, ObjectiveScale, pool_sd
+from autotune.measure.objective_scale import EXACT_SD, MAX_SD, ObjectiveScale, pool_sd
 from autotune.services.base import Settings
 from autotune.space.facts import HostFacts
 from autotune.space.space import SearchSpace
@@ -215,7 +215,7 @@ class CommandSession:
             if answer.sd is not None
         ]
         answer_sd = max(stated_sds) if stated_sds else self._estimate_measurement_sd(scale)
-        peak_sd = max(answer_sd, EXACT_SD) / sqrt(len(log_scores))
+        peak_sd = min(max(answer_sd, EXACT_SD), MAX_SD) / sqrt(len(log_scores))
         return Peak.from_estimate(Estimate(mean, peak_sd))
 
     def _estimate_measurement_sd(self, scale: ObjectiveScale) -> float:

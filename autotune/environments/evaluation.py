@@ -78,11 +78,6 @@ Evaluation = Measurement | FailedEvaluation
 class Recorder(Protocol):
     """Receiver of an evaluation's records. Each call returns once the record is on disk."""
 
-    @property
-    def elapsed(self) -> float:
-        """Return the duration of the study so far, in seconds."""
-        ...
-
     def on_deployed(self, deployed: DeployResult) -> None: ...
 
     def on_warm_up(self, warm_up: WarmUpResult) -> None: ...

@@ -85,7 +85,7 @@ class SimulatedEnvironment:
         return CheckResult(
             held=(
                 describe_size(self.file, space),
-                f"{', '.join(NAMED_SETTINGS)}: rendered for every deployment",
+                f"{', '.join(NAMED_SETTINGS)}: rendered for every choice of software",
                 "the stack is a model: no host is changed, and time is virtual",
             ),
             left_out=self.excluded,

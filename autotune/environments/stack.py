@@ -581,21 +581,28 @@ def _list_program_users(
 def _list_adopted_configs(
     file: TargetFile, runtime: Runtime, host_templates: HostTemplates
 ) -> dict[str, AdoptedConfig]:
-    """Return the hosts' own files by instance, from the user's templates and from the hosts."""
+    """Return the own files of the hosts in use by instance, from the user's templates and from the
+    hosts. Records of a sweep contain idle hosts too.
+    """
     if not runtime.installed:
         return {}
     own_configs = adopted_files.read_adopted_files(find_template_overrides(file))
     own_configs |= host_templates.adopted_configs
-    adopted_files.check_adopted_files(own_configs, _list_instance_names(file.target))
-    return own_configs
+    used_hosts = {name: tier.hosts for name, tier in file.target.tiers.items()}
+    used_names = _list_instance_names(file.target, used_hosts)
+    idle_names = _list_instance_names(file.target, file.idle_hosts)
+    adopted_files.check_adopted_files(own_configs, {*used_names, *idle_names})
+    return {name: own for name, own in own_configs.items() if name not in idle_names}
 
 
-def _list_instance_names(target: Target) -> list[str]:
-    return [
+def _list_instance_names(
+    target: Target, hosts_by_tier: Mapping[str, Sequence[str]]
+) -> frozenset[str]:
+    return frozenset(
         f"{tier_service.tier}.{host}.{tier_service.service.name}"
         for tier_service in list_target_services(target)
-        for host in target.tiers[tier_service.tier].hosts
-    ]
+        for host in hosts_by_tier.get(tier_service.tier, ())
+    )
 
 
 @contextmanager

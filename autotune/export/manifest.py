@@ -48,7 +48,7 @@ from autotune.target.model import Target
 from autotune.target.read_target import TARGET_FILE_NAME
 
 SCHEMA_VERSION = 1
-COUNT_KEYS = ("rate", "seconds", "intended", "violations", "truncated", "limited", "disturbed")
+COUNT_KEYS = ("rate", "seconds", "intended", "violations", "truncated", "limited")
 
 
 def build_manifest(

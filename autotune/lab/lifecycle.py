@@ -78,7 +78,10 @@ def halt_host(state_dir: Path, host: str) -> None:
 
 
 def require_lab(state_dir: Path) -> LabPlan:
-    """Return the plan of the lab in ``state_dir``. Raises ``AutotuneError`` if none exists."""
+    """Return the plan of the lab in ``state_dir``. Raises ``AutotuneError`` if none exists, or if another
+    account can change it.
+    """
+    prerequisites.require_trusted_directory(state_dir)
     plan = planning.read_plan(planning.derive_names(state_dir))
     if plan is None:
         raise AutotuneError(f"no lab exists in {state_dir}", hint="run `autotune lab up TARGET`")
@@ -163,7 +166,7 @@ def contains_lab(lab_names: LabNames) -> bool:
     public_key = lab_names.key.with_suffix(".pub")
     has_key = public_key.is_file() and keys.is_lab_key(lab_names, public_key.read_bytes())
     orphaned_files = durable_files.find_orphaned_files(lab_names.plan_file)
-    return has_key or lab_names.plan_file.exists() or bool(orphaned_files)
+    return has_key or _find_plan(lab_names) is not None or bool(orphaned_files)
 
 
 def _find_plan(lab_names: LabNames) -> LabPlan | None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from autotune.errors import AutotuneError, LockedError
 from autotune.lab.plan import LabNames
+from autotune.lab.prerequisites import require_trusted_directory
 
 _WAIT_SECONDS = 5.0  # time in seconds within which the child programs of a killed process exit
 # Descriptors of locked files, such as the lab's directory. Child programs inherit the descriptors, so a
@@ -70,6 +71,7 @@ def _lock_directory(directory: Path, *, create: bool) -> int | None:
     while True:
         if create:
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        require_trusted_directory(directory)
         try:
             handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
         except FileNotFoundError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import stat
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -86,6 +87,25 @@ def require_directory(directory: Path) -> None:
             " percent sign",
             hint="choose a directory without these characters, such as /var/lib/autotune/labs/mine",
         )
+
+
+def require_trusted_directory(directory: Path) -> None:
+    """Raise ``AutotuneError`` if another account can change ``directory``, which contains keys and
+    configurations that root uses.
+    """
+    for location in (directory, *directory.resolve().parents):
+        try:
+            status = location.stat()
+        except FileNotFoundError:
+            continue  # this account is going to create it
+        # In a directory with the sticky bit, only owners can rename or delete their directories.
+        may_be_shared = location != directory and status.st_mode & stat.S_ISVTX
+        is_writable = status.st_mode & 0o022 and not may_be_shared
+        if is_writable or status.st_uid not in (0, os.geteuid()):
+            raise AutotuneError(
+                f"{directory}: a lab cannot be there, because other accounts can change {location}",
+                hint="choose a directory such as /var/lib/autotune/labs/mine",
+            )
 
 
 def require_inotify(host_count: int, proc_directory: Path = PROC_DIRECTORY) -> None:

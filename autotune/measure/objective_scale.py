@@ -105,6 +105,9 @@ def _sinh_bounded(unbounded_value: float) -> float:
 ASSUMED_SD = 0.05
 ASSUMED_WEIGHT = 0.02  # degrees of freedom of the assumed scatter
 EXACT_SD = 1e-4  # sd of a benchmark that always returned the same value when repeated
+# Highest sd of a log score. A larger sd, such as one that a benchmark stated in another unit, would only
+# exceed the range of floating-point numbers.
+MAX_SD = 10.0
 
 
 def pool_sd(log_scores_by_configuration: Iterable[Sequence[float]]) -> float:

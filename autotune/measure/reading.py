@@ -24,8 +24,8 @@ class Reading:
     - ``histogram``: upper edge of a latency bin in seconds → number of correct responses. Readings
       contain histograms, because histograms can be summed, but percentiles cannot.
     - ``truncated``: the reading was stopped early after a clear failure, and never meets the objective.
-    - ``limited``: why the *generator* could not produce the load. ``disturbed``: what disturbed the
-      hosts. If either field is set, the reading is not a valid measurement of the server.
+    - ``limited``: why the *generator* could not produce the load. If it is set, the reading is not a
+      valid measurement of the server.
     - ``stolen``: fraction of CPU steal on a host above the usual level (`measure.steal`).
     - ``looked_at``: number of complete responses to additional requests, which are sent during the
       reading to check the content. ``wrong``: number of wrong responses to the additional requests.
@@ -40,7 +40,6 @@ class Reading:
     histogram: Mapping[float, int] = field(default_factory=dict)
     truncated: bool = False
     limited: str | None = None
-    disturbed: str | None = None
     stolen: float = 0.0
     looked_at: int = 0
     wrong: int = 0
@@ -51,8 +50,8 @@ class Reading:
         """Return several readings at about the same rate as one reading, with summed counts, seconds
         and histograms.
 
-        ``rate`` is the geometric mean of the rates, weighted by requests. ``truncated``, ``limited`` and
-        ``disturbed`` are set if any reading sets them. ``stolen`` is the mean over the readings.
+        ``rate`` is the geometric mean of the rates, weighted by requests. ``truncated`` and ``limited``
+        are set if any reading sets them. ``stolen`` is the mean over the readings.
         """
         intended_requests = sum(reading.intended for reading in readings)
         weighted_log_rates = sum(log(reading.rate) * reading.intended for reading in readings)
@@ -72,7 +71,6 @@ class Reading:
             histogram=histogram,
             truncated=any(reading.truncated for reading in readings),
             limited=next((r.limited for r in readings if r.limited), None),
-            disturbed=next((r.disturbed for r in readings if r.disturbed), None),
             stolen=fmean(reading.stolen for reading in readings),
             looked_at=sum(reading.looked_at for reading in readings),
             wrong=sum(reading.wrong for reading in readings),
@@ -82,7 +80,7 @@ class Reading:
     @property
     def is_valid(self) -> bool:
         """True if the reading is a valid measurement of the server."""
-        return self.limited is None and self.disturbed is None
+        return self.limited is None
 
     @property
     def is_beyond_generator(self) -> bool:

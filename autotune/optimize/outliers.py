@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import exp
+from statistics import median_high
 from typing import TYPE_CHECKING
 
 from autotune.estimate import Estimate
@@ -36,13 +37,13 @@ def compute_max_repeat_difference(sd: float) -> float:
 
 def find_outlier_threshold(peaks: Sequence[Estimate]) -> float:
     """Return the peak below which a measurement of one configuration counts as disturbed; 0 if there
-    are too few measurements.
+    are too few measurements. The median of an even number is the higher middle one.
     """
     if len(peaks) < MIN_REPEATS:
         return 0.0
-    sorted_values = sorted(peak.value for peak in peaks)
     mean_sd = sum(peak.sd for peak in peaks) / len(peaks)
-    return sorted_values[len(sorted_values) // 2] * exp(-compute_max_repeat_difference(mean_sd))
+    median_peak = median_high(peak.value for peak in peaks)
+    return median_peak * exp(-compute_max_repeat_difference(mean_sd))
 
 
 def exceeds_prediction(differences: Array, sds: Array) -> npt.NDArray[np.bool_]:

@@ -52,7 +52,8 @@ class SkoptSampler(SpaceSampler):
         if find_spec("skopt") is None:
             raise AutotuneError(
                 "this sampler needs scikit-optimize, which is not installed",
-                hint="pipx inject autotune scikit-optimize, or install autotune[skopt]",
+                hint="run `pipx inject autotune scikit-optimize`, or `pipx install --force '.[skopt]'` "
+                "in a checkout",
             )
         super().__init__(task)
         self._surrogate = surrogate

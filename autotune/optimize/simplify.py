@@ -225,9 +225,7 @@ def draw_log_peaks(surrogate: SurrogateModel, settings: Sequence[Settings]) -> A
         surrogate.composite_model or surrogate.log_peak_model,
         np.random.default_rng(len(settings)),
     )
-    drawn_peaks = model.draw_samples(points, MODEL_DRAWS, rng)
-    # Above the best measured peak, the scale is logarithmic without compression.
-    return np.where(drawn_peaks > 0, drawn_peaks, decompress_log_peaks(drawn_peaks))
+    return decompress_log_peaks(model.draw_samples(points, MODEL_DRAWS, rng))
 
 
 def _get_change_weight(space: SearchSpace, name: str) -> float:

@@ -96,7 +96,7 @@ def _list_reading_rows(view: StudyView) -> Iterator[CsvRow]:
             **{f"p{percent:g}": reading.percentile(percent / 100) for percent in percentiles},
             "met": slo.is_met(reading),
             "truncated": reading.truncated,
-            "limited": reading.limited or reading.disturbed,
+            "limited": reading.limited,
             "stolen": reading.stolen,
             "looked_at": reading.looked_at,
             "wrong": reading.wrong,

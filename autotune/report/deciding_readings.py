@@ -43,7 +43,7 @@ def sum_deciding_readings(
         reading
         for reading in readings
         if reading.purpose not in (WARM_UP_PURPOSE, TODAY_PURPOSE)
-        and not (reading.limited or reading.disturbed)
+        and not reading.limited
         and (selected_numbers is None or reading.trial in selected_numbers)
     ]
     return DecidingReadings(

@@ -39,10 +39,8 @@ class LoadStep:
 
     @property
     def invalid_reason(self) -> str | None:
-        """Return the reason why the step is not a valid measurement of the server: a limit of the
-        generator, or disturbed hosts.
-        """
-        return self.pooled_reading.limited or self.pooled_reading.disturbed
+        """Return the limit of the generator, if the step is not a valid measurement of the server."""
+        return self.pooled_reading.limited
 
     @property
     def is_complete(self) -> bool:
@@ -85,10 +83,8 @@ def build_load_curve(readings: ReadingRecords) -> tuple[LoadStep, ...]:
         if record.purpose == WARM_UP_PURPOSE or not record.intended:
             continue
         step_number = round(log(record.rate) / STEP_LOG_WIDTH)
-        invalid_reason = record.limited or ("disturbed" if record.disturbed else "")
-        readings_by_step.setdefault((step_number, record.truncated, invalid_reason), []).append(
-            record.reading
-        )
+        step_key = (step_number, record.truncated, record.limited or "")
+        readings_by_step.setdefault(step_key, []).append(record.reading)
     steps = [LoadStep(len(pooled), Reading.pool(pooled)) for pooled in readings_by_step.values()]
     return tuple(sorted(steps, key=lambda step: step.pooled_reading.rate))
 

@@ -318,7 +318,7 @@ def format_warm_up_line(warm_up: WarmUpResult) -> str:
 def format_reading_line(reading: Reading, purpose: str, slo: Slo) -> str:
     """Return a line for one reading: rate, latency, share of late or failed requests, errors."""
     rate = f"{fmt.format_rate(reading.rate):>6}/s"
-    if (invalid_reason := reading.limited or reading.disturbed) is not None:
+    if (invalid_reason := reading.limited) is not None:
         return f"{rate}  invalid reading: {invalid_reason}"
     latency = fmt.format_latency(reading.percentile(slo.quantile))
     percent = 100 * reading.violation_fraction  # two significant digits: 0.33, 4.2, 100

@@ -160,8 +160,6 @@ def classify_reading(reading: Reading, trial: Trial | None, slo: Slo) -> str:
     """Return a reading's state: ``met``, ``broken`` (by the server), ``disturbed`` or ``limited``."""
     if reading.limited:
         return "limited"
-    if reading.disturbed:
-        return "disturbed"
     if slo.is_met(reading):
         return "met"
     peak = trial.peak if trial and trial.meets_slo else None

@@ -32,16 +32,14 @@ VERDICT_TEXTS = {
 class ReadingCounts:
     """Counts of the readings of one trial. ``errors`` counts requests that failed outright, by kind.
 
-    ``warmed`` counts the windows of the warm-up. ``disturbed`` counts discarded readings. ``readings``
-    includes neither warm-up windows nor discarded readings. ``stolen`` counts readings and windows that
-    were corrected for CPU steal. ``last`` is the newest reading as recorded. ``checked_count`` counts
-    complete responses that were checked, and ``wrong`` the wrong responses; ``example`` describes a
-    wrong response.
+    ``warmed`` counts the windows of the warm-up, which ``readings`` does not include. ``stolen`` counts
+    readings and windows that were corrected for CPU steal. ``last`` is the newest reading
+    as recorded. ``checked_count`` counts complete responses that were checked, and ``wrong`` the wrong
+    responses; ``example`` describes a wrong response.
     """
 
     readings: int = 0
     warmed: int = 0
-    disturbed: int = 0
     stolen: int = 0
     limited: int = 0
     intended: int = 0
@@ -202,8 +200,6 @@ def count_readings(
 
 
 def _add_reading(reading_counts: ReadingCounts, reading: RecordedReading) -> ReadingCounts:
-    if reading.disturbed:
-        return replace(reading_counts, disturbed=reading_counts.disturbed + 1, last=reading)
     reading_counts = replace(
         reading_counts,
         stolen=reading_counts.stolen + (reading.stolen > HIGH_STEAL_SHARE),

@@ -478,19 +478,16 @@ def _warn_of_limited_load(view: StudyFigures) -> Iterator[StudyWarning]:
 
 
 def _warn_of_steal(reading_counts: Collection[ReadingCounts]) -> Iterator[StudyWarning]:
-    discarded_count = sum(trial_counts.disturbed for trial_counts in reading_counts)
-    disturbed_count = discarded_count + sum(trial_counts.stolen for trial_counts in reading_counts)
-    total_count = (
-        sum(trial_counts.readings + trial_counts.warmed for trial_counts in reading_counts)
-        + discarded_count
+    disturbed_count = sum(trial_counts.stolen for trial_counts in reading_counts)
+    total_count = sum(
+        trial_counts.readings + trial_counts.warmed for trial_counts in reading_counts
     )
     if disturbed_count > MAX_DISTURBED_SHARE * total_count:
-        treatment = "discarded and repeated" if discarded_count else "corrected"
         yield _build_warning(
             "cpu-steal",
             disturbed_count,
             round(MAX_DISTURBED_SHARE * total_count, 1),
-            f"CPU steal: {disturbed_count} of {format_count(total_count, 'reading')} {treatment}",
+            f"CPU steal: {disturbed_count} of {format_count(total_count, 'reading')} corrected",
         )
 
 

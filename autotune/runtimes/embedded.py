@@ -178,6 +178,8 @@ class ProcessHosts:
         """Stop every server (the entry tier first), and remove the run directory."""
         for host in reversed(self._hosts.values()):
             host.stop_all()
+        if run_directory := run_directories.find_run_directory(self._study):
+            private_servers.stop_orphaned(run_directory)  # started just before an interrupt
         run_directories.remove_run_directory(self._study)
 
 
@@ -323,8 +325,9 @@ class ProcessHost:
         )
 
     def _stop_server(self, instance_name: str) -> None:
-        if running_server := self._running.pop(instance_name, None):
+        if running_server := self._running.get(instance_name):
             private_servers.stop_server(running_server)
+            del self._running[instance_name]  # after an interrupt, `stop_all` stops it again
 
 
 def _find_validation_error(

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from posixpath import basename, dirname
@@ -69,35 +70,42 @@ def parse_options(
     """Yield the program's name (the first of ``programs``), then its options by their long names.
 
     Commands of other programs yield no directives. ``flag_options`` are options without a value.
-    Like the program itself, the parser accepts any unique prefix of one of ``long_options``.
+    Like the program itself, the parser accepts any unique prefix of one of ``long_options``. If an
+    option is unknown, its value is the next word, unless this word is an option.
     """
-    remaining_words = map(unquote_word, command_words)
-    for word in remaining_words:
+    remaining_words = deque(map(unquote_word, command_words))
+    while remaining_words:
+        word = remaining_words.popleft()
         if basename(word.text.lstrip(_PREFIXES)) in programs:
             yield Directive(Word(next(iter(programs)), word.start))
             break
-    for word in remaining_words:
-        option_name, equals_sign, option_value = word.text.partition("=")
-        value_start = word.start + len(option_name) + len(equals_sign)
-        if not option_name.startswith("--") and len(option_name) > 2:
-            option_name = option_name[:2]
-            equals_sign = "="
-            option_value = word.text[2:]
-            value_start = word.start + 2
-        option_name = (
-            expand_prefix(option_name, {*long_options, *long_names.values()})
-            if long_options
-            else option_name
-        )
-        if option_name in flag_options or not option_name.startswith("-"):
+    known_options = {*long_options, *long_names.values()}
+    while remaining_words:
+        word = remaining_words.popleft()
+        option_name, argument = _split_option(word)
+        if long_options:
+            option_name = expand_prefix(option_name, known_options)
+        has_no_value = option_name in flag_options or not option_name.startswith("-")
+        if argument is None and long_options and option_name.startswith("--"):
+            is_option_next = bool(remaining_words) and remaining_words[0].text.startswith("-")
+            has_no_value |= option_name not in known_options and is_option_next
+        if has_no_value:
             yield Directive(word)
             continue
-        argument = unquote_word(
-            Word(option_value, value_start)
-            if equals_sign
-            else next(remaining_words, Word("", value_start))
-        )
-        yield Directive(Word(long_names.get(option_name, option_name), word.start), (argument,))
+        if argument is None:
+            argument = remaining_words.popleft() if remaining_words else Word("", word.end)
+        name = Word(long_names.get(option_name, option_name), word.start)
+        yield Directive(name, (unquote_word(argument),))
+
+
+def _split_option(word: Word) -> tuple[str, Word | None]:
+    """Return an option's name and, if the same word contains it, the value: ``--name=value`` or
+    ``-nvalue``.
+    """
+    name, equals_sign, value = word.text.partition("=")
+    if not name.startswith("--") and len(name) > 2:
+        return name[:2], Word(word.text[2:], word.start + 2)
+    return name, Word(value, word.start + len(name) + 1) if equals_sign else None
 
 
 def expand_prefix(prefix: str, options: Collection[str]) -> str:

@@ -17,6 +17,7 @@ from autotune.space.dimension import BASELINE_NAME, PRESET_NAMES, Dimension, lis
 from autotune.space.memory import (
     HostMemory,
     compute_memory_use,
+    find_rule_host,
     has_plausible_sizes,
     limit_measured_size,
 )
@@ -179,6 +180,16 @@ class SearchSpace:
             for rule in self.constraints
         )
         return replace(self, facts=facts, constraints=constraints)
+
+    def without_memory_allowance(self, hosts: Collection[str]) -> SearchSpace:
+        """Return the space in which no candidate may exceed the memory limit of one of ``hosts``, even
+        if the baseline does.
+        """
+        constraints = tuple(
+            replace(rule, baseline_excess=None) if find_rule_host(rule) in hosts else rule
+            for rule in self.constraints
+        )
+        return replace(self, constraints=constraints)
 
     def active_parameters(self, settings: Settings) -> frozenset[str]:
         """Return the names of the parameters that have an effect under ``settings``."""

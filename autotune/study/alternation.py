@@ -113,7 +113,7 @@ def _plan_alternation(
     """
     finished_trials = [trial for trial in state.list_finished_trials(phase) if trial.bed == bed]
     failed_count = sum(
-        not trial.is_feasible for trial in state.exclude_outdated_faults(finished_trials)
+        not trial.meets_slo for trial in state.exclude_outdated_faults(finished_trials)
     )
     confirmations = list_confirmations(state, first_number, phase, bed)
     if failed_count > MAX_FAILED_CONFIRMATIONS or (len(confirmations) % 2 == 0 and is_stage_over):

@@ -156,7 +156,7 @@ class _AblationTrials:
         if finished_trial.is_unmeasured:
             return None
         peak = finished_trial.peak
-        if peak is None or not peak.is_feasible:
+        if peak is None or not finished_trial.meets_slo:
             return FAILED
         self.trials[reverted_changes] = finished_trial.number
         return log(peak.peak)

@@ -110,7 +110,7 @@ def build_measurement_request(
     environment: Environment, config: Path | None, against: str | None, repeat: int
 ) -> MeasurementRequest:
     """Return the measurement request for these options. Raises AutotuneError if an export cannot be read
-    or does not fit the target, or if both sides are the same configuration.
+    or does not fit the target, or if the baseline is compared with itself.
     """
     if config is not None and str(config) in NAMED_SETTINGS and not config.exists():
         raise UsageError(
@@ -319,8 +319,27 @@ def _measure_once(
     context.record_time_spent()
     if trial.peak is None:
         raise AutotuneError(f"{side_label} cannot be used: {trial.failure}", hint=CHECK_HINT)
+    if not earlier_trials:
+        _check_unrepaired(context.space, trial, settings, side_label)
     check_effective_settings(context.space, trial, settings, side_label)
     return trial, trial.peak
+
+
+def _check_unrepaired(
+    space: SearchSpace, trial: Trial, settings: Settings, side_label: str
+) -> None:
+    """Raise AutotuneError if a rule changed values after the other side showed the memory per process."""
+    expected_settings = space.build_candidate(settings).settings
+    changed_names = [
+        name
+        for name, value in trial.settings.items()
+        if value != expected_settings[name] and name not in trial.capped_parameters
+    ]
+    if changed_names:
+        raise AutotuneError(
+            f"{side_label} does not satisfy the rules: {'; '.join(trial.bindings) or changed_names[0]}",
+            hint="the rules use the memory of processes as measured just now; compare smaller values",
+        )
 
 
 def check_effective_settings(

@@ -16,16 +16,20 @@ from autotune.study.ranking import (
     get_model_noise,
     list_failed_baselines,
     list_repeats,
-    select_feasible_trials,
 )
 from autotune.study.study_state import Phase, State, Trial
 from autotune.study.verdict import Verdict
+
+# If the highest and the lowest capacity of a configuration differ by more than this factor, the servers
+# are too unreliable for any claim.
+MAX_REPRODUCTION_RATIO = 3.0
 
 
 def list_confirmations(
     state: State, challenger: int, phase: Phase = Phase.CONFIRM, bed: str | None = None
 ) -> list[SideMeasurement]:
     """Return the alternating measurements so far in order, from one test bed or from the only stack.
+    Measurements in which no rate met the objective are left out: their peaks are rough guesses.
 
     The sds include the noise of the study: the model's noise is added, and each sd is at least the
     spread of repeats. The sd of values from a benchmark command already includes all of their noise
@@ -37,14 +41,12 @@ def list_confirmations(
             get_model_noise(state),
             estimate_repeat_noise(state, *REPEATED_PHASES),
         )
-    feasible_trials = [
-        trial
-        for trial in select_feasible_trials(state.list_finished_trials(phase))
-        if trial.bed == bed
+    measured_trials = [
+        trial for trial in state.list_finished_trials(phase) if trial.meets_slo and trial.bed == bed
     ]
     peaks_with_trials = [
         (trial, _remove_bed_offset(state, trial).widen_by_noise(model_noise))
-        for trial in _select_pairs(state, feasible_trials, challenger, bed)
+        for trial in _select_pairs(state, measured_trials, challenger, bed)
     ]
     return [
         SideMeasurement(
@@ -94,7 +96,7 @@ def list_proof_failures(state: State) -> list[Trial]:
     return [
         trial
         for trial in state.list_finished_trials(Phase.CONFIRM)
-        if not trial.is_feasible and not trial.is_unmeasured
+        if not trial.meets_slo and not trial.is_unmeasured
     ]
 
 
@@ -127,13 +129,14 @@ def _remove_bed_offset(state: State, trial: Trial) -> Estimate:
 
 
 def is_reproduced(state: State, challenger: int) -> bool:
-    """True if repeats show that a trial meets an objective that the baseline misses."""
+    """True if repeats show that a trial meets an objective that the baseline misses, at similar rates."""
     repeats = list_repeats(state, challenger)
-    if not all(trial.meets_slo for trial in repeats):
+    peaks = [trial.peak for trial in (state.find_trial(challenger), *repeats) if trial.meets_slo]
+    rates = [peak.peak for peak in peaks if peak is not None]
+    is_stable = bool(rates) and max(rates) <= MAX_REPRODUCTION_RATIO * min(rates)
+    if not is_stable or not all(trial.meets_slo for trial in repeats):
         return False
-    if not baseline_misses_slo(
-        state
-    ):  # the baseline was never measured, so there is nothing to compare with
+    if not baseline_misses_slo(state):  # there is nothing to compare with
         return bool(repeats)
     return min(len(repeats), len(list_failed_baselines(state))) >= REQUIRED_REPRODUCTIONS
 

@@ -39,7 +39,9 @@ REQUIRED_REPRODUCTIONS = 3
 
 
 def select_feasible_trials(trials: Sequence[Trial]) -> list[Trial]:
-    """Return the trials that met the objective."""
+    """Return the trials whose peaks can be compared, including peaks of which no rate met the
+    objective.
+    """
     return [trial for trial in trials if trial.is_feasible]
 
 
@@ -49,7 +51,7 @@ def list_measured_trials(state: State) -> list[Trial]:
 
 
 def estimate_peaks(state: State, trials: Sequence[Trial]) -> list[tuple[int, Estimate]]:
-    """Return the peak of each trial that met the objective, with the number of its configuration.
+    """Return the peak of each comparable trial, with the number of its configuration.
 
     The peaks are corrected to the level of an average test bed.
     """
@@ -386,13 +388,12 @@ def baseline_meets_slo(state: State) -> bool:
 
 
 def baseline_misses_slo(state: State) -> bool:
-    """True if the baseline was measured and did not meet the objective at any rate tried."""
+    """True if the baseline failed, or did not meet the objective at any rate tried. Insufficient load
+    shows neither, and benchmarks have no objective.
+    """
     baseline = find_baseline(state)
-    return (
-        baseline is not None
-        and baseline.peak is not None
-        and (baseline.peak.verdict == "unmeetable" or baseline.peak.is_unmet)
-    )
+    is_conclusive = baseline is not None and not baseline.is_unmeasured and not state.values
+    return is_conclusive and not baseline_meets_slo(state)
 
 
 def list_repeats(state: State, challenger: int) -> list[Trial]:

@@ -42,7 +42,6 @@ class RecordedReading:
     histogram: Mapping[str, int] = field(default_factory=dict)
     truncated: bool = False
     limited: str | None = None
-    disturbed: str | None = None
     stolen: float = 0.0
     looked_at: int = 0
     wrong: int = 0

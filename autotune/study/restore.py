@@ -148,6 +148,11 @@ def _stop_private_servers(directory: Path) -> list[str]:
     return [*(f"stopped {server_name}" for server_name in stopped_servers), "run directory removed"]
 
 
+def has_saved_originals(study: Path) -> bool:
+    """True if hosts of a study, or of its beds, have not been restored yet."""
+    return any(BackupStore(directory).list_hosts() for directory in _list_directories(study))
+
+
 def _list_directories(study: Path) -> list[Path]:
     """Return the directories of a study and its beds, which may contain saved originals."""
     beds = foreign_files.list_names(study, BEDS_DIRECTORY)
@@ -159,7 +164,7 @@ def _list_changed_beds(study: Path) -> list[tuple[TargetFile, str | None]]:
     if the target has no test beds.
     """
     # Saved original files must be restored even if the journal is incomplete.
-    if not any(BackupStore(directory).list_hosts() for directory in _list_directories(study)):
+    if not has_saved_originals(study):
         state = load_state(study)
         if state.verdict is not None or not state.started:
             return []

@@ -300,7 +300,7 @@ def _format_memory(hosts: Sequence[plan_documents.HostMemoryObject]) -> Iterator
 def _format_deployments(deployments: Sequence[plan_documents.DeploymentObject]) -> Iterator[str]:
     if len(deployments) < 2:
         return
-    yield f"{len(deployments)} deployments. Each is tried with its recommended settings first:"
+    yield f"{len(deployments)} choices of software. Each is tried with its recommended settings first:"
     for deployment_index, deployment in enumerate(deployments):
         services = deployment["services"]
         services_text = ", ".join(

@@ -373,11 +373,7 @@ def _plan_reproduction(state: State, budget: Budget, elapsed_seconds: float) -> 
     then repeated until one repeat misses the objective, or enough repeats have met the objective.
     """
     trial_seconds = min(compute_average_trial_seconds(state), 2 * MIN_MEASUREMENT_SECONDS)
-    if (
-        state.values
-        or not baseline_misses_slo(state)
-        or elapsed_seconds + trial_seconds > budget.time
-    ):
+    if not baseline_misses_slo(state) or elapsed_seconds + trial_seconds > budget.time:
         return None
     baseline, challenger = find_baseline(state), find_best_trial(state)
     baselines = state.exclude_outdated_faults(state.list_started_trials(Phase.BASELINE))

@@ -28,6 +28,7 @@ from autotune.study.directory import EVENTS_FILE
 from autotune.study.journal_records import RecordedBudget
 from autotune.study.progress_reporter import ProgressReporter
 from autotune.study.recorded_environment import RecordedEnvironment
+from autotune.study.restore import has_saved_originals
 from autotune.study.study_state import APPLY_PURPOSE, MEASURE_PURPOSE
 from autotune.study.study_store import StudyStore, load_state, read_study_start
 from autotune.study.trial_context import (
@@ -122,6 +123,11 @@ def prepare_unfinished(directory: Path, beds: str | None = None) -> Environment:
             ),
         )
     if state.verdict is not None:
+        if has_saved_originals(directory) and not state.keeps_winner:
+            raise AutotuneError(
+                f"study {directory.name} is finished, but its hosts have not been restored",
+                hint=f"`autotune restore {study_argument}` restores them",
+            )
         raise AutotuneError(
             f"study {directory.name} is finished",
             hint=f"`autotune report {study_argument}` shows its results",

@@ -432,7 +432,8 @@ def _parse_url(url: str) -> URL:
     if find_spec("psycopg") is None:
         raise AutotuneError(
             "--storage needs psycopg, which is not installed",
-            hint="pipx inject autotune 'psycopg[binary]', or install autotune[postgresql]",
+            hint="run `pipx inject autotune 'psycopg[binary]'`, or `pipx install --force "
+            "'.[postgresql]'` in a checkout",
         )
     try:
         parsed_url = make_url(url)

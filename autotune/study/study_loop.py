@@ -132,7 +132,7 @@ class StudyLoop:
 
     def _decide_next_step(self, context: TrialContext) -> NextStep:
         """Record and return the next step. In a shared study, the lock is not held while the model
-        runs.
+        suggests a configuration.
         """
         prefetched_proposal = self._proposals.pop(context.bed, None)
         with context.clock.time_activity("search"):
@@ -215,8 +215,8 @@ def resolve_next_step(
 ) -> MeasureStep | SuggestStep | ConcludeStep | WaitStep:
     """Return the next step, and record the model's results that this step needs.
 
-    In a shared study, the lock is not held while the model runs. Without a ``proposal`` that is still
-    new, the result is a ``SuggestStep``.
+    In a shared study, the lock is not held while the model suggests a configuration. Without a
+    ``proposal`` that is still new, the result is a ``SuggestStep``.
     """
     while True:
         state = context.store.state

@@ -17,6 +17,7 @@ from autotune.optimize.model_view import ModelView
 from autotune.optimize.ranking import PosteriorPeaks
 from autotune.optimize.reversal_cost import ReversalCost
 from autotune.services.base import Settings, Value
+from autotune.services.diagnosis import Resource
 from autotune.space.parameter_caps import Clamp
 from autotune.study import clamps
 from autotune.study.ceiling_records import Ceilings
@@ -60,6 +61,7 @@ COUNTED_PHASES = frozenset(
 
 # Phases of configurations that are known before the search.
 OPENING_PHASES = COUNTED_PHASES - {Phase.SEARCH}
+PRESET_PHASES = frozenset({Phase.RECOMMENDED, Phase.ADVISED, Phase.PUBLISHED})
 
 APPLY_PURPOSE, MEASURE_PURPOSE = "applied", "measured"  # purposes of studies without a search
 
@@ -363,6 +365,16 @@ class State:
     def limit_space(self, space: SearchSpace) -> SearchSpace:
         """Return ``space``, limited by measured process sizes and by the values that hosts clamped."""
         return space.with_measured_memory(self.rss).with_clamps(self.clamps)
+
+    @cached_property
+    def exhausted_hosts(self) -> frozenset[str]:
+        """Return the hosts whose memory was exhausted with the baseline."""
+        baseline_numbers = {trial.number for trial in self.list_finished_trials(Phase.BASELINE)}
+        return frozenset(
+            bottleneck.host
+            for number, bottleneck in self.bottlenecks.items()
+            if number in baseline_numbers and bottleneck.resource is Resource.MEMORY
+        )
 
     @cached_property
     def _first_equal_trial(self) -> Mapping[int, int]:

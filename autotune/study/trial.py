@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from math import inf
@@ -20,10 +21,11 @@ from autotune.estimate import Estimate
 from autotune.measure.benchmark import BenchmarkAnswer
 from autotune.measure.warm_up import WarmUpResult
 from autotune.space.repair import InfeasibleRule
+from autotune.space.space import Candidate, SearchSpace
 from autotune.study.incumbent import is_exploring
 from autotune.study.reading_records import record_reading
 from autotune.study.schedule_steps import MeasureStep
-from autotune.study.study_state import COUNTED_PHASES, Phase, Trial
+from autotune.study.study_state import COUNTED_PHASES, PRESET_PHASES, Phase, Trial
 from autotune.study.study_store import StudyStore, format_current_timestamp
 from autotune.study.today_rate import select_today_rate
 from autotune.study.trial_context import TrialContext
@@ -78,8 +80,10 @@ def begin_trial(step: MeasureStep, context: TrialContext) -> Trial:
     try:
         # A repeat uses the same settings, even if its memory requirements are now better known.
         is_repeated = step.source_trial is not None or step.phase is Phase.BASELINE
-        candidate = (space.complete_without_repair if is_repeated else space.build_candidate)(
-            step.settings
+        candidate = (
+            space.complete_without_repair(step.settings)
+            if is_repeated
+            else _build_candidate(step, space, context.store.state.exhausted_hosts)
         )
     except InfeasibleRule as error:
         # With other settings, the schedule would request the same configuration again.
@@ -90,6 +94,21 @@ def begin_trial(step: MeasureStep, context: TrialContext) -> Trial:
     trial = start_recorder(candidate, source_trial=step.source_trial)
     context.progress.on_trial_start(trial)
     return trial
+
+
+def _build_candidate(
+    step: MeasureStep, space: SearchSpace, exhausted_hosts: frozenset[str]
+) -> Candidate:
+    """Return the repaired settings of a step. Raises InfeasibleRule.
+
+    Usually, candidates may need as much memory as the baseline. If the memory of a host was exhausted
+    with the baseline, presets keep to the memory limit of this host, if possible.
+    """
+    if step.phase in PRESET_PHASES and exhausted_hosts:
+        with suppress(InfeasibleRule):
+            strict_space = space.without_memory_allowance(exhausted_hosts)
+            return strict_space.build_candidate(step.settings)
+    return space.build_candidate(step.settings)
 
 
 def measure_trial(
@@ -124,10 +143,6 @@ class TrialRecorder:
 
     context: TrialContext
     trial: Trial
-
-    @property
-    def elapsed(self) -> float:
-        return self.context.store.state.elapsed_seconds
 
     def on_deployed(self, deployed: DeployResult) -> None:
         self.context.wait_for_turn()
@@ -167,7 +182,7 @@ def _finish_trial(context: TrialContext, trial: Trial, evaluation: Evaluation) -
         _record_measurement(context, trial, evaluation)
     finished_trial = store.state.find_trial(trial.number)
     context.progress.on_trial_end(finished_trial)
-    _check_repeated_faults(store)
+    check_repeated_faults(store, finished_trial)
     return finished_trial
 
 
@@ -189,14 +204,16 @@ def _record_measurement(context: TrialContext, trial: Trial, measurement: Measur
     )
 
 
-def _check_repeated_faults(store: StudyStore) -> None:
-    """Raise AutotuneError if repeated faults show that the benchmark or the load must be fixed."""
-    last_trials = store.state.list_finished_trials()[-MAX_FAULTS:]
-    last_trial = last_trials[-1]
+def check_repeated_faults(store: StudyStore, last_trial: Trial) -> None:
+    """Raise AutotuneError if repeated faults on the bed of ``last_trial`` show that the benchmark or the
+    load must be fixed.
+    """
     if not last_trial.is_unmeasured or (
         last_trial.phase is Phase.MEASURE and not last_trial.is_fault
     ):
         return
+    finished_trials = store.state.exclude_outdated_faults(store.state.list_finished_trials())
+    last_trials = [trial for trial in finished_trials if trial.bed == last_trial.bed][-MAX_FAULTS:]
     if last_trial.phase is Phase.BASELINE:
         faulty_subject = "the baseline"
     elif len(last_trials) == MAX_FAULTS and all(trial.is_unmeasured for trial in last_trials):

@@ -145,12 +145,18 @@ def order_measurements(
             yield host_counts, tuple(PointMeasurement(number, repeat) for number in point_order)
 
 
+def order_rates(plan: SweepPlan, measurement: PointMeasurement) -> list[float]:
+    """Return the rates of a measurement in the order in which they are offered."""
+    order_seed = f"{plan.seed} {measurement.point} {measurement.repeat}"
+    return random.Random(order_seed).sample(plan.rates, len(plan.rates))  # noqa: S311 # a random order
+
+
 def read_plan(directory: Path) -> SweepPlan:
     """Return the plan of the sweep in ``directory``. Raises AutotuneError if the directory contains a
     study.
     """
     for record in journal.read_records(directory / "events.jsonl"):
-        if record["event"] == "sweep":
+        if record.get("event") == "sweep":
             return parse_plan_record(record["plan"])
     raise AutotuneError(
         f"{directory.name} is a study, not a sweep",
@@ -160,7 +166,7 @@ def read_plan(directory: Path) -> SweepPlan:
 
 def is_sweep(directory: Path) -> bool:
     """True if the directory contains a sweep."""
-    return any(r["event"] == "sweep" for r in journal.read_records(directory / "events.jsonl"))
+    return any(r.get("event") == "sweep" for r in journal.read_records(directory / "events.jsonl"))
 
 
 def read_finished_measurements(directory: Path) -> frozenset[PointMeasurement]:
@@ -168,7 +174,7 @@ def read_finished_measurements(directory: Path) -> frozenset[PointMeasurement]:
     return frozenset(
         PointMeasurement(record["point"], record["turn"])
         for record in journal.read_records(directory / "events.jsonl")
-        if record["event"] == "swept"
+        if record.get("event") == "swept"
     )
 
 

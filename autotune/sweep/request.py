@@ -156,6 +156,8 @@ def _parse_rates(written_rates: object) -> tuple[float, ...]:
     rates = tuple(map(parse_rate, _wrap_in_list(written_rates)))
     if 0 in rates:
         raise ValueError("must be above 0")
+    if len({*rates}) < len(rates):
+        raise ValueError("must list each rate once")
     return rates
 
 
@@ -265,7 +267,7 @@ def _check_fixed_names(request: SweepRequest) -> None:
         with request.locate_errors("over", SERVICE_AXIS):
             raise UsageError(
                 f"services are varied, and {service_names[0]} is fixed",
-                hint=f"omit --set {service_names[0]}, or list deployments instead of `all`",
+                hint=f"omit --set {service_names[0]}, or list services instead of `all`",
             )
     for name in request.over:
         if name in request.settings:
@@ -336,7 +338,7 @@ def expand_values(values_text: str) -> list[str]:
         )
     except ValueError:
         raise UsageError(f"{values_text!r} is not a range", hint=RANGE_HINT) from None
-    if step <= 0 or range_end < range_start or (range_end - range_start) / step > MAX_AXIS_VALUES:
+    if step <= 0 or range_end < range_start or (range_end - range_start) / step >= MAX_AXIS_VALUES:
         raise UsageError(
             f"range {values_text} must contain 1 to {MAX_AXIS_VALUES} values", hint=RANGE_HINT
         )
@@ -515,7 +517,7 @@ def _select_deployments(
     if unknown_labels := [label for label in deployment_labels if label not in services_by_label]:
         choices_text = ", ".join(label.replace(", ", "/") for label in services_by_label)
         raise UsageError(
-            f"unknown deployment {unknown_labels[0]!r}", hint=f"expected one of: {choices_text}"
+            f"unknown service {unknown_labels[0]!r}", hint=f"expected one of: {choices_text}"
         )
     _check_distinct(deployment_labels)
     return tuple(AxisValue(label, services_by_label[label]) for label in deployment_labels)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import sqrt
 from pathlib import Path
@@ -19,7 +19,14 @@ from autotune.study import journal
 from autotune.study.reading_records import RecordedReading, load_readings
 from autotune.study.state_replay import replay_records
 from autotune.study.study_state import Trial
-from autotune.sweep.plan import SWEEP_PURPOSE, GridPoint, SweepPlan, read_plan
+from autotune.sweep.plan import (
+    SWEEP_PURPOSE,
+    GridPoint,
+    PointMeasurement,
+    SweepPlan,
+    order_rates,
+    read_plan,
+)
 from autotune.target.messages import format_count
 from autotune.target.model import Target
 from autotune.target.read_target import read_recorded_target
@@ -93,15 +100,13 @@ def load_results(directory: Path) -> SweepResults:
     trials = {trial.number: trial for trial in replay_records(records).trials}
     plan, target = read_plan(directory), read_recorded_target(directory).target
     trials_by_point: dict[int, list[Trial]] = defaultdict(list)
+    measurements: dict[int, PointMeasurement] = {}
     for record in records:
         if record["event"] == "swept" and record["trial"] in trials:
             trials_by_point[record["point"]].append(trials[record["trial"]])
+            measurements[record["trial"]] = PointMeasurement(record["point"], record["turn"])
     if plan.rates:
-        readings_by_rate: dict[tuple[int, float], list[RecordedReading]] = defaultdict(list)
-        for reading in load_readings(directory):
-            if reading.purpose == SWEEP_PURPOSE:
-                planned_rate = _find_planned_rate(plan, reading.rate)
-                readings_by_rate[reading.trial, planned_rate].append(reading)
+        readings_by_rate = find_readings_by_rate(plan, measurements, load_readings(directory))
         results = [
             _summarize_rate(point, rate, trials_by_point[point.number], readings_by_rate, target)
             for point in plan.points
@@ -125,9 +130,27 @@ def _list_differences(
                     yield difference
 
 
-def _find_planned_rate(plan: SweepPlan, sent_rate: float) -> float:
-    """Return the rate of the plan that a reading belongs to. Some generators send only whole rates."""
-    return min(plan.rates, key=lambda rate: abs(rate - sent_rate))
+def find_readings_by_rate(
+    plan: SweepPlan,
+    measurements: Mapping[int, PointMeasurement],
+    readings: Iterable[RecordedReading],
+) -> dict[tuple[int, float], list[RecordedReading]]:
+    """Return the readings by trial and planned rate. ``measurements`` contains the measurement of each
+    trial.
+
+    The order of the readings shows their planned rates, because generators may round rates.
+    """
+    readings_by_trial: dict[int, list[RecordedReading]] = defaultdict(list)
+    for reading in readings:
+        if reading.purpose == SWEEP_PURPOSE and reading.trial in measurements:
+            readings_by_trial[reading.trial].append(reading)
+    return {
+        (trial, rate): [reading]
+        for trial, trial_readings in readings_by_trial.items()
+        for rate, reading in zip(
+            order_rates(plan, measurements[trial]), trial_readings, strict=False
+        )
+    }
 
 
 def compute_mean_with_interval(values: Sequence[float]) -> Mean | None:
@@ -158,7 +181,7 @@ def _summarize_rate(
         [trial.failure for trial in unmeasured_trials if trial.failure is not None], len(trials)
     )
     if not valid_readings:
-        reasons = (record.limited or record.disturbed for record in readings_at_rate)
+        reasons = (record.limited for record in readings_at_rate)
         missing_text = "no reading was recorded at this rate" if trials else None
         return Result(point, rate, failure=failure or next(filter(None, reasons), missing_text))
     response_times = [mean for r in valid_readings if (mean := compute_mean_seconds(r)) is not None]

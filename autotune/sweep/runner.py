@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import groupby
+from math import inf
 from pathlib import Path
 
 from autotune.deploy.deploy_result import DeployFailed
@@ -18,7 +18,6 @@ from autotune.report.format import format_share
 from autotune.space.repair import InfeasibleRule
 from autotune.study import trial as trials
 from autotune.study.progress_reporter import ProgressReporter
-from autotune.study.schedule_steps import MeasureStep
 from autotune.study.study_state import Phase, Trial
 from autotune.study.trial_context import TrialContext, begin_study, open_session
 from autotune.sweep.plan import (
@@ -28,6 +27,7 @@ from autotune.sweep.plan import (
     PointMeasurement,
     SweepPlan,
     order_measurements,
+    order_rates,
     read_finished_measurements,
     read_plan,
 )
@@ -70,14 +70,16 @@ def run_sweep(
 
 def limit_hosts(target_file: TargetFile, host_counts: HostCounts) -> TargetFile:
     """Return the target with each tier reduced to its number of hosts in ``host_counts``."""
+    target = target_file.target
+    used_hosts = {name: tier.hosts[: host_counts.get(name)] for name, tier in target.tiers.items()}
     reduced_tiers = {
-        name: tier.model_copy(
-            update={"hosts": tier.hosts[: host_counts.get(name, len(tier.hosts))]}
-        )
-        for name, tier in target_file.target.tiers.items()
+        name: tier.model_copy(update={"hosts": used_hosts[name]})
+        for name, tier in target.tiers.items()
     }
     return replace(
-        target_file, target=target_file.target.model_copy(update={"tiers": reduced_tiers})
+        target_file,
+        target=target.model_copy(update={"tiers": reduced_tiers}),
+        idle_hosts={n: tier.hosts[len(used_hosts[n]) :] for n, tier in target.tiers.items()},
     )
 
 
@@ -88,13 +90,9 @@ def _measure_point(
     if plan.rates:
         trial, outcome_text = _measure_at_rates(context, plan, point, measurement)
     else:
-        trial = trials.run_trial(
-            MeasureStep(Phase.MEASURE, {**context.space.baseline, **point.settings}),
-            context,
-            None,
-            None,
-        )
-    context.store.record_sweep_measurement(trial, measurement.point, measurement.repeat)
+        trial = _measure_capacity(context, point)
+    if not trial.is_fault:  # `resume` repeats measurements that showed nothing
+        context.store.record_sweep_measurement(trial, measurement.point, measurement.repeat)
     point_labels = [f"{name} {value_label}" for name, value_label in point.labels.items()]
     point_labels += [f"{count} {tier}" for tier, count in point.hosts.items()]
     planned_measurements = [planned for _, block in order_measurements(plan) for planned in block]
@@ -114,11 +112,8 @@ def _describe_outcome(trial: Trial) -> str:
     return trial.failure or (trial.peak.verdict if trial.peak else "")
 
 
-def _measure_at_rates(
-    context: TrialContext, plan: SweepPlan, point: GridPoint, measurement: PointMeasurement
-) -> tuple[Trial, str]:
-    """Deploy a point, offer every rate in random order, and return the trial and the outcomes."""
-    store = context.store
+def _begin_trial(context: TrialContext, point: GridPoint) -> Trial:
+    """Record the trial of a point. It fails immediately if a rule would change the point's values."""
     context.space.validate_settings(point.settings)  # settings from a record may be invalid
     try:
         candidate = context.space.build_candidate({**context.space.baseline, **point.settings})
@@ -126,19 +121,38 @@ def _measure_at_rates(
         failure = f"not possible: {changed_bindings[0]}" if changed_bindings else None
     except InfeasibleRule as error:
         candidate, failure = context.space.build_candidate({}), f"not possible: {error}"
-    trial = store.begin_trial(Phase.MEASURE, candidate)
-    outcome_text = ""
-    if failure is None:
-        if isinstance(context.session, LoadSession):
-            context.session.check_answers(trials.TrialRecorder(context, trial), is_deployed=False)
-        failure = _deploy_point(context, trial)
+    trial = context.store.begin_trial(Phase.MEASURE, candidate)
     if failure is not None:
-        store.record_failure(trial, failure)
-    else:
+        context.store.record_failure(trial, failure)
+    return context.store.state.find_trial(trial.number)
+
+
+def _measure_capacity(context: TrialContext, point: GridPoint) -> Trial:
+    """Measure the capacity of a point, and return the trial."""
+    trial = _begin_trial(context, point)
+    if trial.is_finished:
+        return trial
+    context.progress.on_trial_start(trial)
+    return trials.measure_trial(trial, context, None, None, inf, inf)
+
+
+def _measure_at_rates(
+    context: TrialContext, plan: SweepPlan, point: GridPoint, measurement: PointMeasurement
+) -> tuple[Trial, str]:
+    """Deploy a point, offer every rate in random order, and return the trial and the outcomes."""
+    store, trial = context.store, _begin_trial(context, point)
+    if trial.is_finished:
+        return trial, ""
+    if isinstance(context.session, LoadSession):
+        context.session.check_answers(trials.TrialRecorder(context, trial), is_deployed=False)
+    failure, outcome_text = _deploy_point(context, trial), ""
+    if failure is None:
         try:
             outcome_text = _offer_load_at_rates(context, plan, trial, measurement)
         except DeployFailed as error:  # servers are not running again yet after an overload
-            store.record_failure(trial, error.message)
+            failure = error.message
+    if failure is not None:
+        store.record_failure(trial, failure)
     return store.state.find_trial(trial.number), outcome_text
 
 
@@ -175,9 +189,8 @@ def _offer_load_at_rates(
     )
     session.meter.end_warm_up(SETTLED_WINDOWS)
     session.meter.wait_until_drained()
-    order_seed = f"{plan.seed} {measurement.point} {measurement.repeat}"
     outcome_by_rate: dict[float, str] = {}
-    for rate in random.Random(order_seed).sample(plan.rates, len(plan.rates)):  # noqa: S311 # a random order
+    for rate in order_rates(plan, measurement):
         reading = session.take_reading(rate, plan.seconds, recorder, SWEEP_PURPOSE).reading
         meets_slo = session.slo.is_met(reading)
         outcome_by_rate[rate] = f"{_describe_reading(reading, meets_slo=meets_slo)} at {rate:g}/s"
@@ -190,5 +203,5 @@ def _describe_reading(reading: Reading, *, meets_slo: bool) -> str:
     if meets_slo:
         return "SLO met"
     if not reading.is_valid:
-        return f"no result ({reading.limited or reading.disturbed})"
+        return f"no result ({reading.limited})"
     return f"{format_share(reading.violation_fraction, 1)} late or failed"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -114,6 +114,8 @@ class TargetFile:
     """Options of a run that override values in the file."""
     adopted: Mapping[str, Any] | None = None
     """Values read from the hosts' files at the start of the study. Default: read them now."""
+    idle_hosts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Hosts of each tier that a sweep does not use at the moment. ``target`` does not contain them."""
 
     @property
     def path(self) -> Path:

@@ -10,11 +10,15 @@ from bench.stacks import Stack, _climb, number
 
 @pytest.mark.parametrize(("name", "parameters"), [("local/even", 45), ("lab/thin-lb", 100)])
 def test_it_is_the_whole_space_of_a_shipped_target(name: str, parameters: int) -> None:
-    stack = catalogue.stack(name, 1)
-    assert len(stack.space.tunable_dimensions) >= parameters
-    assert len(stack.active) < len(stack.space.tunable_dimensions)  # the others do nothing
-    peaks = [stack.peak(settings) or 0.0 for settings in catalogue.presets(stack.space)]
-    assert max(peaks) > 1.05 * peaks[0] > 0
+    gains = []
+    for seed in (1, 2, 3, 4):
+        stack = catalogue.stack(name, seed)
+        assert len(stack.space.tunable_dimensions) >= parameters
+        assert len(stack.active) < len(stack.space.tunable_dimensions)  # the others do nothing
+        peaks = [stack.peak(settings) or 0.0 for settings in catalogue.presets(stack.space)]
+        assert peaks[0] > 0
+        gains.append(max(peaks) / peaks[0])
+    assert max(gains) > 1.05  # the effects of presets are random
 
 
 def test_another_seed_has_other_effects() -> None:

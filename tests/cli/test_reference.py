@@ -110,7 +110,7 @@ def test_every_exit_code_of_an_error_is_listed() -> None:
 def test_every_error_with_a_hint_is_on_the_page_of_troubleshooting() -> None:
     """A new one, in a module of any package."""
     module = "def f(host):\n    raise AutotuneError(f'{host.name} refused', hint='see its log')\n"
-    assert [*troubleshooting.errors_with_hints(ast.parse(module))] == [
+    assert [*troubleshooting.errors_with_hints(ast.parse(module), {})] == [
         ("NAME refused", "see its log")
     ]
 
@@ -118,8 +118,17 @@ def test_every_error_with_a_hint_is_on_the_page_of_troubleshooting() -> None:
 def test_a_value_that_continues_a_word_is_not_part_of_that_word() -> None:
     """The value is a reason or nothing, and a word in capital letters would hide where it starts."""
     module = "AutotuneError(f'{host.name}{text} gave no size{details}', hint='see its log')\n"
-    assert [*troubleshooting.errors_with_hints(ast.parse(module))] == [
+    assert [*troubleshooting.errors_with_hints(ast.parse(module), {})] == [
         ("NAME… gave no size…", "see its log")
+    ]
+
+
+def test_a_constant_is_shown_with_its_value() -> None:
+    module = (
+        "AutotuneError(f'{host.name} lacks curl', hint=f'install {programs.PACKAGE}, {ARGUMENT}')\n"
+    )
+    assert [*troubleshooting.errors_with_hints(ast.parse(module), {"PACKAGE": "curl"})] == [
+        ("NAME lacks curl", "install curl, ARGUMENT")
     ]
 
 

@@ -347,3 +347,14 @@ def test_nothing_is_done_on_a_host_that_was_taken_over(tmp_path: Path) -> None:
         lock.renew()
     lock.unlock()
     assert host_lock.read_lock(here).record == "somebody else"
+
+
+def test_a_process_that_proc_hides_keeps_its_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """/proc may be mounted with `hidepid`, which hides the processes of other accounts."""
+    here = Here(tmp_path)
+    HostLock(here, "hidden").lock()
+    monkeypatch.setattr(host_lock, "read_start_ticks", lambda pid: None)
+    with pytest.raises(LockedError):
+        HostLock(here, "next").lock()

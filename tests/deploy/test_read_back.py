@@ -8,11 +8,16 @@ from typing import Any
 import pytest
 
 from autotune.deploy.host_state import HostState, ObservedHost, ObservedUnit
-from autotune.deploy.read_back import StackNotReady, check_units_run, merge_tier_values
+from autotune.deploy.read_back import (
+    StackNotReady,
+    check_units_run,
+    find_effective_settings,
+    merge_tier_values,
+)
 from autotune.runtimes.systemd import parse_units
 from autotune.services.base import Settings
 
-ASKED: Settings = {"web.children": 8, "web.backlog": 511}
+ASKED: Settings = {"web.children": 8, "web.backlog": 511, "web.growth": 1.3172841}
 
 
 @pytest.mark.parametrize(
@@ -24,11 +29,12 @@ ASKED: Settings = {"web.children": 8, "web.backlog": 511}
         ([{"web.children": 5}, {"web.children": 6}], {"web.children": 5}),
         ([{"web.children": 8}, {"web.backlog": 128}], {"web.children": 8, "web.backlog": 128}),
         ([{}, {"lb.workers": 2}], {"lb.workers": 2}),
+        ([{"web.growth": 1.32}, {"web.growth": 1.25}], {"web.growth": 1.25}),
         ([], {}),
     ],
 )
 def test_the_host_that_is_not_as_asked_is_told(
-    hosts: list[dict[str, int]], effective: dict[str, int]
+    hosts: list[dict[str, float]], effective: dict[str, float]
 ) -> None:
     assert merge_tier_values(ASKED, hosts) == effective
 
@@ -80,3 +86,19 @@ def test_a_unit_that_ended_and_was_started_again_does_not_stay_up(
         return
     with pytest.raises(StackNotReady, match=r"web1: .*its own last words"):
         check_units_run(host, desired, host_with(before), host_with(now))
+
+
+def test_a_value_that_only_some_hosts_reported_is_not_in_effect() -> None:
+    instances = {
+        "web1": [SimpleNamespace(parameter_prefix="web.nginx")],
+        "web2": [SimpleNamespace(parameter_prefix="web.nginx")],
+        "db1": [SimpleNamespace(parameter_prefix="db.redis")],
+    }
+    desired: Any = SimpleNamespace(instances_on=instances.get, settings={})
+    values_by_host: dict[str, Settings] = {
+        "web1": {"web.nginx.backlog": 511, "web.nginx.gzip": 1},
+        "web2": {"web.nginx.gzip": 1},
+        "db1": {"db.redis.threads": 2},
+    }
+    effective = {"web.nginx.gzip": 1, "db.redis.threads": 2}
+    assert find_effective_settings(desired, values_by_host) == effective

@@ -28,6 +28,7 @@ from autotune.deploy.backup import (
     BackupStore,
     HostBackup,
     decode_backup,
+    encode_backup,
 )
 from autotune.deploy.deployment import Deployment
 from autotune.deploy.desired_state import plan_host
@@ -1282,3 +1283,38 @@ def test_what_is_not_on_record_there_is_recorded_again(tmp_path: Path, here: Hos
     host.back_up(tuned(tmp_path))
     assert host.read_backup_copy(BACKUP_FILE) == host.backup
     host.lock.unlock()
+
+
+def test_a_record_on_a_host_describes_that_host_only(locked: Locked, tmp_path: Path) -> None:
+    """Otherwise, root on one host could replace the controller's copy of another host."""
+    host = locked("study")
+    deploy(host, tuned(tmp_path))
+    record = Path(BACKUP_FILE.replace(STATE_DIRECTORY, str(tmp_path / "autotune")))
+    forged = replace(decode_backup(record.read_bytes(), "record"), host="other")
+    record.write_bytes(encode_backup(forged))
+    restore_orphaned(host)
+    deploy(host, tuned(tmp_path))
+    assert BackupStore(tmp_path / "studies" / "study").list_hosts() == ("here",)
+
+
+def test_permissions_that_others_changed_are_named(locked: Locked, tmp_path: Path) -> None:
+    mode = (tmp_path / "conf").stat().st_mode
+    host = locked("study")
+    deploy(host, tuned(tmp_path))
+    (tmp_path / "conf").chmod(0o600)
+    restore_host(host)
+    assert (tmp_path / "conf").stat().st_mode == mode
+    (note,) = host.notes
+    assert f"replaced the mode, owner or ACL of {tmp_path / 'conf'}, which others had set" in note
+
+
+def test_a_kernel_value_that_others_set_during_the_study_is_named(
+    locked: Locked, tmp_path: Path
+) -> None:
+    host = locked("study")
+    deploy(host, tuned(tmp_path))
+    for found in ("Linux", "Other"):
+        host._note_foreign_values(
+            HostPlan(sysctls={"kernel.ostype": "Linux"}, replaced={"kernel.ostype": found})
+        )
+    assert host.notes == ["here: replaced kernel.ostype = Other, which others had set, with Linux"]

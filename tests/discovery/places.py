@@ -72,7 +72,14 @@ LB = """\
 events { worker_connections 1024; }
 http {
     upstream site { server 10.0.0.1; server web2:80; keepalive 16; }
-    server { listen 80; location / { proxy_pass http://site; } }
+    server {
+        listen 80;
+        location / {
+            proxy_http_version 1.1;
+            proxy_set_header Connection "";
+            proxy_pass http://site;
+        }
+    }
 }
 """
 WEB_FILES = {

@@ -60,6 +60,12 @@ def test_the_command_counts_more_than_the_file() -> None:
     )
 
 
+@pytest.mark.parametrize("flag", ["--casefold-http-method", "--flag-of-a-later-version"])
+def test_a_flag_has_no_value(flag: str) -> None:
+    assert bare(adopted(host(f"gunicorn {flag} -w 3 shop.wsgi")))["workers"] == 3
+    assert bare(adopted(host(f"gunicorn {flag} --thr 2 shop.wsgi")))["threads"] == 2
+
+
 @pytest.mark.parametrize("nested", [b"-" * 3000 + b"1", b"1+" * 20_000 + b"1", b"a" + b".b" * 900])
 def test_a_file_that_is_nested_too_deeply_says_nothing(nested: bytes) -> None:
     tier = adopted(host(COMMAND, b"timeout = " + nested + b"\n"))

@@ -118,6 +118,21 @@ def test_a_limit_of_a_section_below_the_global_one_decides(limit: str, reason: s
     assert adopted(balancer(text + FRONT))["lb"].skipped.get("haproxy.maxconn") == reason
 
 
+@pytest.mark.parametrize("value", ["aggressive", "always"])
+def test_a_reuse_with_which_requests_get_lost_is_kept_and_never_chosen(value: str) -> None:
+    found = balancer(DEBIAN.replace("defaults", f"defaults\n\thttp-reuse {value}") + FRONT)
+    tier = adopted(found)["lb"]
+    given_back(tier, found)
+    assert "haproxy.http_reuse" not in tier.baseline_values
+    assert tier.skipped["haproxy.http_reuse"] == (
+        f"autotune keeps `http-reuse {value}`, and itself sets only `never` and `safe`"
+    )
+    text = DEBIAN.replace("defaults", "defaults\n\thttp-reuse never") + FRONT
+    assert adopted(balancer(text))["lb"].baseline_values["haproxy.http_reuse"] == "never"
+    (dimension,) = (d for d in tier.dimensions if d.name == "lb.haproxy.http_reuse")
+    assert dimension.choices == ("never", "safe")
+
+
 def test_what_is_tuned_on_demand_keeps_its_value_in_the_target(tmp_path: Path) -> None:
     write_target(
         [balancer(DEBIAN.replace("50000", "30000") + FRONT)], tmp_path / "own.yaml", None, "/"

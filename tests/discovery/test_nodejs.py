@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from autotune.deploy.templates import render_text
@@ -34,6 +36,7 @@ def host(
         name="web1", address="10.0.0.1", facts=HostFacts(4, 8 * 2**30, 65_536),
         tree=FileTree({name: text.encode() for name, text in texts.items()}),
         backlogs={"3000": 511}, listeners=(listener,) if listener else (),
+        effective={("nodejs", 3000, "nodejs"): {"max_semi_space_size": 16}},
     )  # fmt: skip
 
 
@@ -76,6 +79,18 @@ def test_a_unit_of_a_package_stays() -> None:
         'Environment="UV_THREADPOOL_SIZE=4"\n'
         'Environment="WEB_CONCURRENCY=2"\n'
     )
+
+
+def test_a_default_size_is_the_one_that_the_running_process_has() -> None:
+    small = {("nodejs", 3000, "nodejs"): {"max_semi_space_size": 4}}
+    tier = adopted(replace(host(path=PACKAGED), effective=small))
+    assert tier.baseline_values["nodejs.max_semi_space_size"] == 4
+    assert text_of(tier) == ""
+    assert "--max-semi-space-size=16" in text_of(tier, max_semi_space_size=16)
+    unknown = adopted(replace(host(path=PACKAGED), effective={}))
+    assert "nodejs.max_semi_space_size" not in unknown.baseline_values
+    reason = unknown.skipped["nodejs.max_semi_space_size"]
+    assert reason == "`--max-semi-space-size` is missing"
 
 
 def test_what_its_environment_does_not_say_is_named() -> None:

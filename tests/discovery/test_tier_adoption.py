@@ -150,6 +150,8 @@ def test_another_value_changes_its_own_lines_alone(
          "nginx.fastcgi_buffers", "`fastcgi_buffers 4 64k` is not a valid"),
         ({"pool": POOL + POOL.replace("= 5", "= 9").replace("www", "two")},
          "php_fpm.max_children", "several values"),
+        ({"pool": POOL + POOL.replace("www", "two")}, "php_fpm.max_children",
+         "^2 pools share it, so 2 × max_children processes would run$"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_tuned_stays_and_is_told(
@@ -306,7 +308,7 @@ STYLES = Path(__file__).parent / "styles"
         ("apache-macros-and-proxy.conf", "/etc/apache2/apache2.conf", ("apache2.service",),
          {"apache.ThreadsPerChild": 25}),
         ("fpm-two-pools.conf", "/etc/php/8.2/fpm/php-fpm.conf", WEB,
-         {"php_fpm.max_children": 50}),
+         {"php_fpm.start_servers": 5}),
         ("php-ini-windows.ini", "/etc/php/8.2/fpm/php-fpm.conf", WEB, {}),
     ],
 )  # fmt: skip

@@ -20,6 +20,7 @@ from autotune.cli import app
 from autotune.environments.command import prepare
 from autotune.errors import TargetError
 from autotune.exit_handling import run_command
+from autotune.optimize.storage import COMPANION_SUFFIXES
 from autotune.report.charts import build_chart_data
 from autotune.report.studies import open_study
 from autotune.report.view import build_study_view
@@ -144,6 +145,13 @@ def calls(study: Path) -> int:
     return len(list(journal.read_records(study / "readings.jsonl")))
 
 
+def damage_database(study: Path) -> None:
+    """Write invalid content. A write-ahead log that an interrupted process left would repair it."""
+    for suffix in COMPANION_SUFFIXES:
+        (study / f"study.db{suffix}").unlink(missing_ok=True)
+    (study / "study.db").write_bytes(b"no database")
+
+
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_stopped_and_killed_it_goes_on_without_loss(home: Path) -> None:
     (home / "bench.py").write_text(LIMITED + BENCH)
@@ -167,7 +175,7 @@ def test_stopped_and_killed_it_goes_on_without_loss(home: Path) -> None:
         words = ("resume", "toy")
     (home / "allowed").write_text("1000000")
     kept = calls(study)
-    (study / "study.db").write_bytes(b"no database")
+    damage_database(study)
     damaged = autotune("resume", "toy", "--yes", cwd=home)
     assert damaged.returncode == 1
     assert "study.db cannot be used" in damaged.stderr

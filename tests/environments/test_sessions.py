@@ -45,7 +45,6 @@ class Recorder:
 
     events: list[str] = field(default_factory=list)
     rates: list[float] = field(default_factory=list)
-    elapsed: float = 0.0
 
     def on_deployed(self, deployed: Any) -> None:
         self.events.append("deployed")

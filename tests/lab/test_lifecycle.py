@@ -222,7 +222,7 @@ def test_down_needs_no_record(lab_dir: Path, described: Described, traces: Trace
 def test_files_of_other_people_are_no_lab(lab_dir: Path, described: Described) -> None:
     """A directory may contain an inventory of Ansible, or the keys of an account."""
     (lab_dir / "hosts").mkdir(parents=True)
-    files = [lab_dir / name for name in ("hosts/all.yml", "key", "key.pub", "known_hosts")]
+    files = [lab_dir / name for name in ("hosts/all.yml", "key", "known_hosts", "lab.json")]
     for path in files:
         path.write_text("mine\n")
     remove_lab(lab_dir)

@@ -5,7 +5,11 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import AutotuneError
-from autotune.lab.prerequisites import INOTIFY_PER_HOST, require_inotify
+from autotune.lab.prerequisites import (
+    INOTIFY_PER_HOST,
+    require_inotify,
+    require_trusted_directory,
+)
 
 
 @pytest.fixture
@@ -34,3 +38,17 @@ def test_hosts_that_would_get_no_inotify_instance_are_refused(kernel: Path) -> N
 
 def test_this_machine_can_be_counted() -> None:
     require_inotify(0)
+
+
+def test_a_lab_is_in_no_directory_that_other_accounts_can_change(tmp_path: Path) -> None:
+    for directory in (tmp_path / "lab", tmp_path / "new" / "lab"):
+        require_trusted_directory(directory)
+    (tmp_path / "lab").mkdir()
+    require_trusted_directory(tmp_path / "lab")
+    for shared, mode in ((tmp_path / "lab", 0o1777), (tmp_path, 0o770)):
+        shared.chmod(mode)
+        with pytest.raises(AutotuneError, match=f"other accounts can change {shared}"):
+            require_trusted_directory(tmp_path / "lab")
+        shared.chmod(0o700)
+    tmp_path.chmod(0o1777)  # like /tmp
+    require_trusted_directory(tmp_path / "lab")

@@ -367,7 +367,7 @@ def test_complaints(line: str, about: str | None) -> None:
         (Nginx(), Role.PROXY, False, "/srv/lb/nginx-error.log"),
         (Nginx(), Role.PROXY, True, "/var/log/nginx/error.log"),
         (PhpFpm(), Role.APP, False, "/srv/lb/php-fpm.log"),
-        (PhpFpm(), Role.APP, True, "php8.2-fpm.service"),
+        (PhpFpm(), Role.APP, True, "/var/log/php8.2-fpm.log"),
         (Apache(), Role.PROXY, False, "/srv/lb/apache2-error.log"),
         (Apache(), Role.PROXY, True, "/var/log/apache2/error.log"),
         (Memcached(), Role.CACHE, False, None),

@@ -172,7 +172,7 @@ def test_a_sampler_that_is_not_installed_says_how_to_get_it(
     monkeypatch.setattr(samplers, "find_spec", lambda name: None)
     with pytest.raises(AutotuneError, match="scikit-optimize") as caught:
         choose_sampler("skopt-rf", SamplerTask(SPACE))
-    assert "autotune[skopt]" in (caught.value.hint or "")
+    assert "pipx inject autotune scikit-optimize" in (caught.value.hint or "")
     assert choose_sampler("auto", SamplerTask(SPACE)).name == "gp"
 
 

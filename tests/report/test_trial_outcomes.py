@@ -38,15 +38,6 @@ def test_limited_readings_are_counted() -> None:
     assert count_readings([reading(1, limited="no free port"), reading(1)])[1].limited == 1
 
 
-def test_what_was_disturbed_is_in_no_count_but_its_own() -> None:
-    why = "CPU steal on host web1: 30 %"
-    found = count_readings(
-        [reading(1, disturbed=why), reading(1, "warm-up", disturbed=why), reading(1)]
-    )
-    assert (found[1].disturbed, found[1].readings, found[1].warmed) == (2, 1, 0)
-    assert found[1].intended == 100
-
-
 def test_nothing_is_nothing() -> None:
     assert count_readings([]) == {}
     assert ReadingCounts().failed_share == 0.0

@@ -50,6 +50,11 @@ def test_what_a_listening_socket_gets_needs_a_restart() -> None:
     }  # fmt: skip
 
 
+def test_what_drops_connections_of_clients_is_tuned_on_demand() -> None:
+    (parameter,) = (p for p in sysctl.PARAMETERS if p.name == "net.ipv4.tcp_tw_recycle")
+    assert parameter.on_demand
+
+
 def test_the_kernels_values_are_read_back() -> None:
     (readback,) = Sysctl().list_readbacks(SITE)
     assert readback.argv[:2] == ("sysctl", "-e")
@@ -122,6 +127,18 @@ def test_limits_are_read_back() -> None:
 def test_a_limit_is_what_the_unit_gave_its_process(process: str, unit: str, limit: int) -> None:
     text = f"Max open files            {process}   524288   files\nLimitNOFILESoft={unit}\n"
     assert limits.parse_open_files(text) == {"nofile": limit}
+
+
+def test_the_lowest_limit_of_several_units_counts() -> None:
+    service = Limits(tuple(service for service, _ in SHIPPED.services_of("nginx+php-fpm")))
+    (readback,) = service.list_readbacks(SITE)
+    assert readback.argv[-2:] == ("php8.2-fpm.service", "nginx.service")
+    one, other = (
+        f"Max open files   {limit}   524288   files\nLimitNOFILESoft={limit}\n"
+        for limit in (1024, 65535)
+    )
+    assert readback.parse(one + other) == readback.parse(other + one) == {"nofile": 1024}
+    assert readback.parse(other + "LimitNOFILESoft=1024\n") == {}  # a unit without a process
 
 
 def test_choices_that_the_host_has_are_asked_for() -> None:

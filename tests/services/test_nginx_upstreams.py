@@ -45,6 +45,9 @@ http {
     }
 }
 """
+OVER_HTTP_1_1 = BALANCER.replace("proxy_pass", f"proxy_http_version 1.1; {EMPTY} proxy_pass")
+KEEPING = OVER_HTTP_1_1.replace("82;", "82; keepalive 32;")
+API = "    upstream api { server 127.0.0.1:83; }\n    server {\n"
 
 
 def lb(text: str) -> tuple[AdoptedTier, DiscoveredHost]:
@@ -122,13 +125,103 @@ def test_a_server_without_an_upstream_keeps_none() -> None:
 @pytest.mark.parametrize("written", ["32 ", '"32"'])
 def test_none_is_no_directive(tmp_path: Path, written: str) -> None:
     kept = f"82; keepalive  {written}; keepalive_requests 50;"
-    tier, site = lb(BALANCER.replace("82;", kept))
+    tier, site = lb(OVER_HTTP_1_1.replace("82;", kept))
     given_back(tier, site)
     assert tier.baseline_values["nginx.upstream_keepalive"] == 32
     assert kept.replace("32", "8") in with_changes(tier, {"upstream_keepalive": 8})
     without = with_changes(tier, {"upstream_keepalive": 0, "upstream_keepalive_requests": 60})
     assert "82;  keepalive_requests 60;" in without
     accepted(without, tmp_path)
+
+
+@pytest.mark.parametrize("kept", [32, 0])
+def test_connections_over_http_1_0_are_none_and_more_of_them_need_http_1_1(kept: int) -> None:
+    tier, site = lb(BALANCER.replace("82;", f"82; keepalive {kept}; keepalive_requests 50;"))
+    given_back(tier, site)
+    assert tier.baseline_values["nginx.upstream_keepalive"] == 0
+    assert tier.baseline_values["nginx.upstream_keepalive_requests"] == 50
+    for connections in (8, 32):
+        text = with_changes(tier, {"upstream_keepalive": connections})
+        assert f"82; keepalive {connections}; keepalive_requests 50;" in text
+        lines = [line.strip() for line in text.splitlines()]
+        assert lines[lines.index("http {") + 1 :][:2] == ["proxy_http_version 1.1;", EMPTY]
+        assert text.count(EMPTY) == 2  # also in the block that sets headers
+
+
+# Files in which nginx keeps connections: what they set is the baseline.
+KEPT_CONNECTIONS = {
+    "both directives in each location": KEEPING,
+    "both directives in http": BALANCER.replace("82;", "82; keepalive 32;")
+    .replace("http {", f"http {{ proxy_http_version 1.1; {EMPTY}")
+    .replace("location /a {", f"location /a {{ {EMPTY}"),
+    "a server without an upstream": KEEPING.replace(
+        "location /b", "location /c { proxy_pass http://127.0.0.1:84; } location /b"
+    ),
+    "an unused upstream": KEEPING.replace("    server {\n", API),
+}
+
+
+@pytest.mark.parametrize("text", KEPT_CONNECTIONS.values(), ids=list(KEPT_CONNECTIONS))
+def test_connections_that_are_kept_are_the_baseline(text: str) -> None:
+    tier, site = lb(text)
+    given_back(tier, site)
+    assert tier.baseline_values["nginx.upstream_keepalive"] == 32
+    assert "keepalive 9;" in with_changes(tier, {"upstream_keepalive": 9})
+
+
+VERSION = "`keepalive` has no effect without `proxy_http_version 1.1`"
+HEADER = '`keepalive` has no effect without `proxy_set_header Connection ""`'
+PARTIAL = "only some upstreams set `keepalive`: set it in all of them to tune it"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (KEEPING.replace("location /b { proxy_http_version 1.1;", "location /b {"), VERSION),
+        (KEEPING.replace("/b { proxy_http_version 1.1;", "/b { proxy_http_version 1.0;"), VERSION),
+        # Another server with the same words as one that keeps connections.
+        ((f"{KEEPING.rstrip()[:-1]} server {{ listen 127.0.0.1:84;"
+          " location /b { proxy_pass http://web/b; } }\n}\n"), VERSION),
+        (KEEPING.replace(f"/b {{ proxy_http_version 1.1; {EMPTY}", "/b { proxy_http_version 1.1;"),
+         HEADER),
+        (KEEPING.replace(EMPTY, "proxy_set_header Connection $upgrade;").replace(
+            "http {", "http { map $http_upgrade $upgrade { default upgrade; '' close; }"), HEADER),
+        (KEEPING.replace("    server {\n", API).replace(
+            "location /b", "location /c { proxy_pass http://api; } location /b"), PARTIAL),
+    ],
+)  # fmt: skip
+def test_connections_that_only_some_requests_keep_are_no_baseline(text: str, reason: str) -> None:
+    tier, site = lb(text)
+    given_back(tier, site)
+    assert "nginx.upstream_keepalive" not in tier.baseline_values
+    assert tier.skipped["nginx.upstream_keepalive"] == reason
+
+
+def test_connections_to_a_pool_that_nginx_closes_can_be_kept() -> None:
+    tier, site = web(PHP.replace("fpm.sock;", "fpm.sock; keepalive 4;"))
+    given_back(tier, site)
+    assert tier.baseline_values["nginx.fastcgi_keep_conn"] is False
+    assert tier.baseline_values["nginx.fastcgi_keepalive"] == 4
+    text = with_changes(tier, {"fastcgi_keep_conn": True, "fastcgi_keepalive": 6})
+    assert "fpm.sock; keepalive 6;" in text
+    assert text.count("fastcgi_keep_conn on;") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (PHP.replace("fastcgi_pass", "fastcgi_keep_conn on; fastcgi_pass"),
+         "`fastcgi_keep_conn on` has no effect without `keepalive` in an upstream"),
+        (PHP.replace("fpm.sock;", "fpm.sock; keepalive 4;")
+         .replace("    server {\n", "    upstream old { server unix:/run/old.sock; }\n    server {\n")
+         .replace("location /", "location /old { fastcgi_pass old; } location /"), PARTIAL),
+    ],
+)  # fmt: skip
+def test_connections_to_pools_that_only_one_side_keeps(text: str, reason: str) -> None:
+    tier, site = web(text)
+    given_back(tier, site)
+    assert "nginx.fastcgi_keepalive" not in tier.baseline_values
+    assert tier.skipped["nginx.fastcgi_keepalive"] == reason
 
 
 @pytest.mark.stack

@@ -12,11 +12,14 @@ from autotune.services.diagnosis import InstanceActivity, InstanceReading, Resou
 from autotune.services.nodejs.service import (
     DIAGNOSIS,
     PARAMETERS,
+    find_semi_space_size,
     parse_effective,
     round_semi_space_size,
 )
 
 RECORDED = (Path(__file__).parent / "fixtures" / "nodejs.txt").read_text()
+TOTAL = "MemTotal:        8048776 kB\n"
+GROUP = "/sys/fs/cgroup/system.slice/shop.service"
 
 
 def test_its_processes_show_their_number_and_their_environment() -> None:
@@ -25,10 +28,30 @@ def test_its_processes_show_their_number_and_their_environment() -> None:
     }  # fmt: skip
 
 
-def test_what_is_not_in_the_environment_is_node_s_own() -> None:
-    assert parse_effective("process\n") == {
-        "workers": 1, "uv_threadpool_size": 4, "max_semi_space_size": 16,
-    }  # fmt: skip
+@pytest.mark.parametrize(
+    ("memory", "sizes"),
+    [
+        ("", {}),  # an unknown memory has no default
+        (TOTAL, {"max_semi_space_size": 16}),
+        ("MemTotal:        2014504 kB\n", {"max_semi_space_size": 8}),
+        (f"{TOTAL}{GROUP}/memory.max:max\n{GROUP}/memory.high:max\n", {"max_semi_space_size": 16}),
+        (f"{TOTAL}{GROUP}/memory.max:536870912\n", {"max_semi_space_size": 1}),
+        (f"{TOTAL}{GROUP}/memory.max:max\n{GROUP}/memory.high:1073741824\n",
+         {"max_semi_space_size": 4}),
+        (f"{GROUP}/memory.max:536870912\n", {}),
+    ],
+)  # fmt: skip
+def test_what_is_not_in_the_environment_is_node_s_own(memory: str, sizes: dict[str, int]) -> None:
+    expected = {"workers": 1, "uv_threadpool_size": 4, **sizes}
+    assert parse_effective(f"{memory}process\n") == expected
+
+
+@pytest.mark.parametrize(
+    ("megabytes", "size"),
+    [(64, 1), (512, 1), (600, 4), (1024, 4), (2048, 8), (3072, 16), (4096, 16), (65_536, 16)],
+)
+def test_the_default_of_a_size_follows_from_the_memory(megabytes: int, size: int) -> None:
+    assert find_semi_space_size(megabytes * 2**20) == size
 
 
 @pytest.mark.parametrize(("written", "used"), [(16, 16), (24, 32), (129, 256), (1, 1)])

@@ -26,7 +26,9 @@ from autotune.services.php_ini.adoption import find_services
 from autotune.services.php_ini.diagnosis import DIAGNOSIS
 from autotune.services.php_ini.parameters import PARAMETERS
 from autotune.services.php_ini.service import FILE_NAME, PhpIni, parse_effective, parse_value
+from autotune.space.dimension import PRESET_NAMES
 from autotune.space.facts import HostFacts
+from autotune.space.space import SearchSpace
 from autotune.space.target_space import build_space
 from autotune.target.read_target import read_target
 from tests.discovery.places import POOL, adopted, web
@@ -281,11 +283,39 @@ def test_what_it_runs_out_of(counted: dict[str, float], move: str) -> None:
     assert all(move in finding.evidence for finding in findings)
 
 
-def test_its_memory_is_in_the_rule_once(tmp_path: Path) -> None:
-    path = tmp_path / "shop.yaml"
+def space_of(directory: Path) -> SearchSpace:
+    path = directory / "shop.yaml"
     path.write_text("name: shop\nslo: {p99: 50ms}\nhosts: {web1: {address: 10.0.0.1}}\n"
                     "tiers: {web: {hosts: web1, service: nginx+php-fpm}}\nload: {path: /}\n")  # fmt: skip
-    space = build_space(read_target(path), {"web1": HostFacts(2, 2 * 2**30, 65_536)})
+    return build_space(read_target(path), {"web1": HostFacts(2, 2 * 2**30, 65_536)})
+
+
+MEMORY, FILE_LIMIT = (
+    f"web.php_ini.opcache_{name}" for name in ("memory_consumption", "max_accelerated_files")
+)
+
+
+@pytest.mark.parametrize(
+    ("memory", "files", "allowed"),
+    [(8, 200_000, 20_971), (64, 200_000, 167_772), (80, 200_000, 200_000), (128, 10_000, 10_000)],
+)
+def test_the_table_of_scripts_gets_at_most_a_quarter_of_the_memory(
+    tmp_path: Path, memory: int, files: int, allowed: int
+) -> None:
+    candidate = space_of(tmp_path).build_candidate({MEMORY: memory, FILE_LIMIT: files})
+    assert (candidate.settings[MEMORY], candidate.settings[FILE_LIMIT]) == (memory, allowed)
+
+
+def test_named_settings_keep_their_table_of_scripts(tmp_path: Path) -> None:
+    space = space_of(tmp_path)
+    for name in PRESET_NAMES:
+        candidate = space.build_candidate(space.preset_settings(name))
+        assert FILE_LIMIT not in {repair.parameter for repair in candidate.repairs}, name
+    assert not space.build_candidate({}).repairs
+
+
+def test_its_memory_is_in_the_rule_once(tmp_path: Path) -> None:
+    space = space_of(tmp_path)
     greedy = {"web.php_ini.opcache_memory_consumption": 256, "web.php_ini.opcache_jit_buffer_size": 128,
               "web.php_fpm.max_children": 64}  # fmt: skip
     assert space.build_candidate(greedy).repairs

@@ -25,7 +25,7 @@ def test_the_baseline_is_what_the_host_has(tmp_path: Path) -> None:
         "net.ipv4.tcp_congestion_control": "bbr",
     }
     assert found["net.ipv4.tcp_congestion_control"].choices == ("bbr", "reno", "cubic")
-    assert found["net.ipv4.ip_local_port_range"].recommended == "1024 65535"
+    assert found["net.ipv4.ip_local_port_range"].recommended == "16384 65535"
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from autotune.deploy.backup import BackupStore, HostBackup
 from autotune.study import journal
 from autotune.study.state_replay import replay_records
 from autotune.study.study_state import COUNTED_PHASES
@@ -164,6 +165,10 @@ def test_a_study_from_run_to_export(tmp_path: Path) -> None:
     finished = autotune("resume", "short", "--yes", cwd=tmp_path)
     assert finished.returncode == 1
     assert "is finished" in finished.stderr
+    assert "autotune restore" not in finished.stderr
+    BackupStore(tmp_path / "studies" / "short").write(HostBackup("web1", "short"))
+    killed = autotune("resume", "short", "--yes", cwd=tmp_path)  # before its hosts were restored
+    assert "`autotune restore short` restores them" in killed.stderr
 
 
 @pytest.mark.timeout(1800)

@@ -138,6 +138,15 @@ def test_software_may_compute_a_value_that_the_target_fixes(is_fixed: bool, tmp_
         assert store.state.trials[0].effective_settings[CHILDREN] == 4
 
 
+def test_memory_that_the_other_side_showed_changes_no_value_silently(tmp_path: Path) -> None:
+    with closing(StudyStore(tmp_path)) as store:
+        made = simulated.context(store, simulated.flat, FormulaFleet(), seed=1, pace=0.0)
+        first, _ = _measure_once(made, {}, [], "the baseline")
+        store.record_memory(first, {"web.php_fpm": 500 * 2**20})
+        with pytest.raises(AutotuneError, match="the configuration does not satisfy the rules: "):
+            _measure_once(made, {CHILDREN: 60}, [], "the configuration")
+
+
 def test_a_rate_is_reached_only_if_every_repeat_meets_the_objective() -> None:
     good, unmet = (
         Peak(120.0, 110.0, 130.0, 0.03, "measured"),

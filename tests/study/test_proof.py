@@ -13,6 +13,7 @@ from autotune.study.study_state import Phase, StudyPause, Trial
 from tests.study.ranked import ADVICE, OTHER, PROOF, STOCK, believed, measured_again
 
 UNMET = Peak(0.0, 0.0, 0.0, 0.5, "unmeetable")
+GUESS = Peak(700.0, 300.0, 1600.0, 0.5, "unmet")  # no rate met the objective
 LIMITED = Peak(80.0, 80.0, 80.0, 0.03, "limited", limit="load.max_rate")
 
 
@@ -80,6 +81,7 @@ def test_repeats_that_scatter_more_than_the_model_believes_widen_the_claim() -> 
         ((), "improved"),
         (((2, {"failure": "stopped or restarted under load"}),), "no-improvement"),
         (((2, {"peak": UNMET}),), "no-improvement"),
+        (((2, {"peak": GUESS}),), "no-improvement"),
         (((0, {"peak": UNMET}),), "improved"),
         # A disturbance of the whole machine affects both sides.
         (((0, {"peak": UNMET}), (2, {"peak": UNMET})), "improved"),

@@ -532,7 +532,7 @@ def test_the_driver_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(study_database, "find_spec", lambda name: None)
     with pytest.raises(AutotuneError, match="needs psycopg") as raised:
         StudyDatabase("postgresql://u@h/d")
-    assert "autotune[postgresql]" in (raised.value.hint or "")
+    assert "pipx inject autotune 'psycopg[binary]'" in (raised.value.hint or "")
 
 
 def test_a_database_that_is_not_there(tmp_path: Path) -> None:

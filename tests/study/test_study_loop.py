@@ -26,6 +26,7 @@ from autotune.optimize.storage import open_sqlite
 from autotune.space.space import SearchSpace
 from autotune.study import journal
 from autotune.study.bed_barrier import BedBarrier
+from autotune.study.ranking import REQUIRED_REPRODUCTIONS, list_failed_baselines, list_repeats
 from autotune.study.schedule import MAX_FINALISTS
 from autotune.study.schedule_steps import MeasureStep
 from autotune.study.search_history import MODELLED_PHASES, catch_up_search
@@ -119,9 +120,12 @@ def test_what_cannot_be_deployed_is_recorded_and_the_study_goes_on(tmp_path: Pat
 @pytest.mark.long
 def test_a_baseline_that_cannot_be_deployed_leaves_the_rest_to_be_found(tmp_path: Path) -> None:
     fleet = simulated.FormulaFleet(lambda s: s["web.php_fpm.max_children"] == 5)
-    verdict, _ = simulated.study(tmp_path, fleet=fleet)
+    verdict, store = simulated.study(tmp_path, fleet=fleet)
     assert verdict.verdict == "improved"
     assert verdict.gain is None
+    assert verdict.best is not None
+    assert len(list_failed_baselines(store.state)) >= REQUIRED_REPRODUCTIONS
+    assert len(list_repeats(store.state, verdict.best)) >= REQUIRED_REPRODUCTIONS
 
 
 @pytest.mark.long

@@ -7,11 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from autotune.diagnose.bottleneck import Bottleneck
+from autotune.environments.peak import Peak
+from autotune.errors import AutotuneError
+from autotune.services.diagnosis import Resource
 from autotune.study.schedule import select_next_step
 from autotune.study.schedule_steps import MeasureStep
 from autotune.study.study_state import Phase
 from autotune.study.study_store import StudyStore
-from autotune.study.trial import begin_trial
+from autotune.study.trial import begin_trial, check_repeated_faults
 from autotune.study.trial_context import TrialContext
 from autotune.target.model import Budget
 from tests.space.targets import GB, ROOMY, fleet
@@ -51,3 +57,45 @@ def test_a_configuration_that_divides_by_zero_fails(tmp_path: Path) -> None:
         trial = begin_trial(MeasureStep(Phase.SEARCH, {buffer: 0}), context)
     assert "no values satisfy the rule" in (trial.failure or "")
     assert trial.settings[buffer] == 0
+
+
+def test_a_fault_of_one_bed_removes_no_other_bed(tmp_path: Path) -> None:
+    space = fleet(tmp_path)
+    with closing(StudyStore(tmp_path / "study")) as store:
+        first, second = (
+            store.begin_trial(Phase.BASELINE, space.build_candidate({}), bed=bed)
+            for bed in ("b2", "b1")
+        )
+        store.record_failure(second, "the generator is broken", is_fault=True)
+        with pytest.raises(AutotuneError, match="the baseline could not be measured"):
+            check_repeated_faults(store, store.state.find_trial(second.number))
+        store.record_peak(
+            first, Peak(90.0, 80.0, 100.0, 0.03, "measured"), reading_count=3, load_seconds=9.0
+        )
+        check_repeated_faults(store, store.state.find_trial(first.number))
+        for bed in ("b1", "b1", "b2"):
+            trial = store.begin_trial(Phase.SEARCH, space.build_candidate({}), bed=bed)
+            store.record_failure(trial, "the generator is broken", is_fault=True)
+        check_repeated_faults(store, store.state.find_trial(trial.number))
+        with pytest.raises(AutotuneError, match="3 trials in a row"):
+            check_repeated_faults(store, store.state.find_trial(trial.number - 1))
+
+
+def test_presets_keep_to_the_memory_that_the_baseline_exhausted(tmp_path: Path) -> None:
+    children = f"parameters:\n  {CHILDREN}: {{default: 30}}\n"
+    space = fleet(tmp_path, children, web2=replace(ROOMY, memory=GB))
+    unused: Any = Silent()
+    with closing(StudyStore(tmp_path / "study")) as store:
+        context = TrialContext(space, unused, store, unused)
+        baseline = begin_trial(MeasureStep(Phase.BASELINE, space.baseline), context)
+        allowed = begin_trial(MeasureStep(Phase.RECOMMENDED, {CHILDREN: 250}), context)
+        store.record_bottleneck(
+            baseline, Bottleneck("web", "php_fpm", "web2", Resource.MEMORY, "99% in use", 0.9)
+        )
+        store.record_peak(
+            baseline, Peak(9.0, 8.0, 10.0, 0.03, "measured"), reading_count=3, load_seconds=9.0
+        )
+        kept = begin_trial(MeasureStep(Phase.RECOMMENDED, {CHILDREN: 250}), context)
+        searched = begin_trial(MeasureStep(Phase.SEARCH, {CHILDREN: 250}), context)
+    assert allowed.settings[CHILDREN] == searched.settings[CHILDREN] == 30
+    assert kept.settings[CHILDREN] < 30

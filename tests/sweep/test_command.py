@@ -88,6 +88,20 @@ def test_what_cannot_be_deployed_is_a_gap_with_its_reason(tmp_path: Path) -> Non
     assert "1 × the maximum number of files supported by select() is 1024" in done.stdout
 
 
+def test_a_capacity_is_never_that_of_other_values(tmp_path: Path) -> None:
+    """A rule would change the larger value, because so many processes do not fit into the memory."""
+    children = "web.php_fpm.max_children"
+    target = modelled.written(tmp_path, modelled.TARGET.replace("memory: 32GB", "memory: 2GB"))
+    done = autotune(
+        "sweep", target, "--over", f"{children}=10,200", "--peak", "--repeat", 1, "--yes", "--json",
+        "--studies", tmp_path / "studies",
+    )  # fmt: skip
+    peaks = {p["at"][children]: p["peak"] for p in printed("sweep", done.stdout)["points"]}
+    assert peaks[10] is not None
+    assert peaks[200] is None
+    assert "not possible: " in done.stderr
+
+
 def test_stopped_at_any_reading_it_goes_on_and_measures_nothing_twice(tmp_path: Path) -> None:
     path, directory = modelled.written(tmp_path), tmp_path / "studies" / "s"
     file, wanted = request.build_request(path, [OVER[1]], ["web=1,2"], None, [500.0], 2, peak=False)

@@ -12,13 +12,14 @@ import pytest
 from autotune.study.reading_records import RecordedReading
 from autotune.study.study_state import Phase, Trial
 from autotune.sweep.figures import find_best_result
-from autotune.sweep.plan import AxisValue, SweepAxis, SweepPlan
+from autotune.sweep.plan import AxisValue, PointMeasurement, SweepAxis, SweepPlan, order_rates
 from autotune.sweep.results import (
     Mean,
     Result,
     _list_differences,
     compute_mean_seconds,
     compute_mean_with_interval,
+    find_readings_by_rate,
     load_results,
 )
 from tests.sweep import modelled
@@ -136,6 +137,20 @@ def test_a_reading_counts_at_the_rate_that_its_generator_rounded(tmp_path: Path)
     assert result.failure is None
     assert result.response is not None
     assert (result.rate, result.response.count) == (100.4, 2)
+
+
+def test_rates_that_their_generator_rounded_to_the_same_rate_are_apart(tmp_path: Path) -> None:
+    axis = SweepAxis("lb.nginx.worker_connections", (AxisValue(512, {}),))
+    plan = SweepPlan("A sweep", (axis,), rates=(10.0, 11.0, 12.0))
+    measurement = PointMeasurement(0, 0)
+    sent_rates = {10.0: 9.0, 11.0: 12.0, 12.0: 12.0}
+    order = order_rates(plan, measurement)
+    assert sorted(order) == [*plan.rates]
+    readings = [
+        RecordedReading(7, "", "sweep", sent_rates[rate], 1.0, int(rate), 0) for rate in order
+    ]
+    found = find_readings_by_rate(plan, {7: measurement}, readings)
+    assert {rate: one.intended for (_, rate), (one,) in found.items()} == {10: 10, 11: 11, 12: 12}
 
 
 def test_a_rate_without_a_reading_is_named(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def compress_loss(loss: Array) -> Array:
 def decompress_log_peaks(compressed_log_peaks: Array) -> Array:
     """Return log peaks relative to the highest log peak, as the inverse of `compress_observations`.
 
-    Values above the highest log peak become zero.
+    Values above the highest log peak are not compressed.
     """
     loss = np.maximum(-compressed_log_peaks, 0.0)
     return -np.where(

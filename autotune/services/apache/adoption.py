@@ -79,13 +79,29 @@ def list_tunables(config: Config, numeric_directives: Iterable[str]) -> Iterator
 
 
 def _explain_override(config: Config, name: str) -> str:
-    """Return a reason if a virtual host overrides a directive's server-wide value, or else an empty
-    string.
+    """Return a reason if a virtual host overrides a directive's server-wide value, or if a limit lowers
+    the value. The result is empty otherwise.
     """
     is_nested = any(placed.block.lower() == "virtualhost" for placed in config.find_all(name))
     if is_nested:
         return f"a <VirtualHost> overrides `{name}`"
+    if name == "MaxRequestWorkers":
+        return _explain_server_limit(config)
     return _explain_threads(config) if name == "ThreadsPerChild" else ""
+
+
+def _explain_server_limit(config: Config) -> str:
+    """Return a reason if mpm_prefork lowers the number of processes to ServerLimit, or else an empty
+    string.
+    """
+    server_limit = config.find_last_number("ServerLimit", DEFAULT_SERVER_LIMITS["prefork"])
+    worker_count = config.find_last_number("MaxRequestWorkers", 0)
+    is_lowered = worker_count > server_limit
+    return (
+        f"Apache lowers `MaxRequestWorkers {worker_count}` to ServerLimit {server_limit}"
+        if is_lowered
+        else ""
+    )
 
 
 def _explain_threads(config: Config) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from autotune.services.apache.service import STATUS_HOST, build_status_command
+from autotune.services.base import Placement
 from autotune.services.diagnosis import (
     BUSY_WORKERS,
     KEEPALIVE_WORKERS,
@@ -74,6 +75,13 @@ def detect_exhausted_workers(reading: InstanceReading) -> ResourceShortage | Non
     return EVENT_POOL.detect_exhaustion(reading) if reading.get_setting("ThreadsPerChild") else None
 
 
+def _find_log(placement: Placement) -> str:
+    """Return the path of the error log in the layout of the distribution."""
+    is_httpd = placement.adopted is not None and placement.adopted.unit == "httpd.service"
+    installed_log = "/var/log/httpd/error_log" if is_httpd else "/var/log/apache2/error.log"
+    return placement.choose(f"{placement.directory}/apache2-error.log", installed_log)
+
+
 WORKER_CHANGES = (
     "MaxRequestWorkers+", "ServerLimit+", "ThreadsPerChild+", "StartServers+",
     "MinSpareServers+", "MinSpareThreads+", "KeepAliveTimeout-",
@@ -88,9 +96,7 @@ DIAGNOSIS = Diagnosis(
         parse_counters=count_workers,
         is_local_only=True,
     ),
-    find_log=lambda site: site.choose(
-        f"{site.directory}/apache2-error.log", "/var/log/apache2/error.log"
-    ),
+    find_log=_find_log,
     complaint_patterns={
         # Apache logs this message only once per start.
         "max_workers": re.compile(r"reached MaxRequestWorkers|scoreboard is full"),

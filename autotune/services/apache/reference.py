@@ -22,6 +22,10 @@ REFERENCE = ServiceReference(
             "Apache adds workers only in whole processes.",
         ),
         UntunedReason(
+            "`MaxRequestWorkers` of mpm_prefork, if it is above `ServerLimit` (256 by default)",
+            "Apache lowers the number to `ServerLimit`. Raise `ServerLimit` to tune it.",
+        ),
+        UntunedReason(
             "`ThreadsPerChild` and `ServerLimit`, if a file sets `ThreadLimit` below 64",
             "A reload cannot raise `ThreadLimit`.",
         ),

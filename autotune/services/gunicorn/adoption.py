@@ -63,7 +63,11 @@ _FLAG_OPTIONS = frozenset(
         "proxy-protocol",
         "do-handshake-on-connect",
         "suppress-ragged-eofs",
+        "permit-obsolete-folding",
         "strip-header-spaces",
+        "permit-unconventional-http-method",
+        "permit-unconventional-http-version",
+        "casefold-http-method",
     )
 ) | {"-D", "-R"}
 # With several threads, a sync worker becomes a gthread worker.

@@ -41,6 +41,8 @@ _DATAGRAM_PATTERN = re.compile(r"(?:quic|udp)[46]?@")  # addresses without TCP
 _PORT_RANGE_PATTERN = re.compile(r"(:[0-9]+)-[0-9]+$")
 _SERVER_NAMES = ("server", "server-template")
 _SERVER_OPTIONS = ("maxconn", "pool-max-conn", "pool-purge-delay")
+# Values of `http-reuse` with which clients may lose their first request. autotune never sets them.
+_RISKY_REUSE = ("aggressive", "always")
 # Starts of lines that make a parameter ineffective, each with its effect on the parameter. Only old
 # versions have `forceclose` and `http-tunnel`.
 _OVERRIDES = {
@@ -324,6 +326,7 @@ def _explain_override(service: RunningService, parameter_name: str, directive: s
         if parameter_name == "maxconn"
         else _explain_other_servers(service.config, directive)
         or _explain_other_sections(service.config, directive)
+        or (_explain_reuse(service.config) if parameter_name == "http_reuse" else "")
     )
 
 
@@ -349,6 +352,17 @@ def _explain_other_sections(config: Config, directive: str) -> str:
     return (
         f"only some sections that forward requests set `{directive}`: set it in all of them to tune it"
         if is_set and not all(values.get(section) for section in sections)
+        else ""
+    )
+
+
+def _explain_reuse(config: Config) -> str:
+    """Return why `http-reuse` keeps its value, or an empty string."""
+    values = {line.words[0] for line in config.find_all("http-reuse") if line.words}
+    kept_value = next((value for value in _RISKY_REUSE if value in values), "")
+    return (
+        f"autotune keeps `http-reuse {kept_value}`, and itself sets only `never` and `safe`"
+        if kept_value
         else ""
     )
 

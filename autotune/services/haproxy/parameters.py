@@ -40,9 +40,11 @@ PARAMETERS = with_guidance((
         "Load-balancing method: round robin, least connections, or the less busy of two random hosts.",
         choices=("roundrobin", "static-rr", "leastconn", "random"), stock="roundrobin",
         recommended="leastconn", source=f"{MANUAL}; {BALANCING_DOCS}"),
+    # With `aggressive` and `always`, a client's first request may fail on a connection that the
+    # server just closed. The load cannot show this (manual, http-reuse).
     build_reload_option("http_reuse",
         "When to reuse a server connection for requests from other clients.",
-        choices=("never", "safe", "aggressive", "always"), stock="safe", recommended="safe"),
+        choices=("never", "safe"), stock="safe", recommended="safe"),
     build_reload_option("http_server_close", "Close connections to the web tier after each request.",
         stock=False),
     build_reload_option("pool_max_conn",

@@ -31,6 +31,11 @@ REFERENCE = ServiceReference(
             "The other mode, such as `option http-keep-alive`, replaces it.",
         ),
         UntunedReason(
+            "`http-reuse aggressive` and `http-reuse always`",
+            "Clients may lose their first request, which the load does not show. autotune keeps your"
+            " value, and itself sets only `never` and `safe`.",
+        ),
+        UntunedReason(
             "All of HAProxy, if one of its files cannot be read",
             "The unread file may override the value.",
         ),

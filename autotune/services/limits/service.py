@@ -25,11 +25,13 @@ NOFILE_PARAMETER = on_restart("nofile", "Open-file limit of the tier's units at 
     low=1024, high="nofile", log=True, stock=1024, recommended="min(65535, nofile)",
     source="systemd.exec(5), LimitNOFILE; reference stack", direction="+",
     safe=(1024, "nofile"))  # fmt: skip
-# Prints the limits of a unit's main process, and the limit in the unit's files. The unit name is an
-# argument and never part of the script.
+# Prints the limits of each unit's main process, and the limit in the unit's files. The unit names are
+# arguments and never part of the script.
 _READ_LIMITS_SCRIPT = """
-cat "/proc/$(systemctl show --property MainPID --value "$1")/limits"
-systemctl show --property LimitNOFILESoft "$1"
+for unit; do
+    cat "/proc/$(systemctl show --property MainPID --value "$unit")/limits"
+    systemctl show --property LimitNOFILESoft "$unit"
+done
 """
 _CURRENT_LIMIT_PATTERN = re.compile(r"^Max open files\s+([0-9]{1,19})\s", re.MULTILINE)
 _UNIT_LIMIT_PATTERN = re.compile(r"^LimitNOFILESoft=([0-9]{1,19})$", re.MULTILINE)
@@ -79,11 +81,9 @@ class Limits(Service):
         )
 
     def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
-        return tuple(
-            Readback(("sh", "-c", _READ_LIMITS_SCRIPT, "sh", unit), parse_open_files)
-            for service in self.services
-            if (unit := service.get_unit(placement))
-        )
+        units = [unit for service in self.services if (unit := service.get_unit(placement))]
+        read_limits = Readback(("sh", "-c", _READ_LIMITS_SCRIPT, "sh", *units), parse_open_files)
+        return (read_limits,) if units else ()
 
 
 SERVICES = (Limits(),)
@@ -93,12 +93,14 @@ DIAGNOSIS = Diagnosis(
 
 
 def parse_open_files(output: str) -> dict[str, Value]:
-    """Return the lower of two soft limits of open files: in ``/proc/PID/limits``, and in the unit.
+    """Return the lowest soft limit of open files: in ``/proc/PID/limits``, and in the files of the
+    units.
 
-    The two limits differ if the software raises its own soft limit at startup.
+    The two limits of a unit differ if the software raises its own soft limit at startup. If a unit has
+    no process, the result is empty.
     """
-    current_limit = _CURRENT_LIMIT_PATTERN.search(output)
-    soft_limits = [
-        int(match[1]) for match in (current_limit, _UNIT_LIMIT_PATTERN.search(output)) if match
-    ]
-    return {"nofile": min(soft_limits)} if current_limit else {}
+    current_limits = _CURRENT_LIMIT_PATTERN.findall(output)
+    unit_limits = _UNIT_LIMIT_PATTERN.findall(output)
+    if not current_limits or len(current_limits) < output.count("LimitNOFILESoft="):
+        return {}
+    return {"nofile": min(map(int, (*current_limits, *unit_limits)))}

@@ -33,6 +33,7 @@ from autotune.services.directives import (
     DirectiveInsertion,
     Edit,
     FilePosition,
+    Notation,
     Tunable,
     build_auto_notation,
     find_block_start,
@@ -299,37 +300,47 @@ def _build_log_tunable(config: Config) -> Tunable:
 # -- persistent connections to upstream servers ---------------------------------------------------
 # In an upstream, `keepalive` must follow the balancing method. `keepalive` needs HTTP/1.1 without
 # `Connection: close` or, for PHP-FPM, `fastcgi_keep_conn` (nginx.org, ngx_http_upstream_module).
+# Since nginx 1.29.7, HTTP/1.1 without `Connection: close` is the default. The files do not show the
+# version, so autotune assumes an older one.
 
 _KEEPALIVE_PARAMETER = "upstream_keepalive"
 _HTTP_VERSION_TEXT = r"""'\n    proxy_http_version 1.1;\n    proxy_set_header Connection "";'"""
 _CONNECTION_HEADER_TEXT = r"""'proxy_set_header Connection "";{}'"""
+_PARTIAL_REASON = "only some upstreams set `keepalive`: set it in all of them to tune it"
+_VERSION_REASON = "`keepalive` has no effect without `proxy_http_version 1.1`"
+_HEADER_REASON = '`keepalive` has no effect without `proxy_set_header Connection ""`'
+# The notation of a `keepalive` without effect. The number in the file counts as 0.
+_INEFFECTIVE_NUMBER = Notation(lambda text: None if NUMBER.parse(text) is None else 0)
+_Upstreams = Mapping[str, list[PlacedDirective]]  # the directives in each upstream, by name
+_LinesByScope = Mapping[tuple[int, ...], list[PlacedDirective]]
 
 
 def _list_proxy_keepalive(config: Config) -> Iterator[Tunable]:
-    has_keepalive = any(placed.block == "upstream" for placed in config.find_all("keepalive"))
+    upstreams = _find_upstreams(config, "proxy_pass")
+    has_keepalive, is_own = bool(_list_keepalive_lines(upstreams)), _sets_connection(config)
     upstream_ends = (
         _find_upstream_ends(config, "proxy_pass")
         if not has_keepalive and find_block_start(config, "http")
         else []
     )
-    header_names = {p.words[0].lower() for p in config.find_all("proxy_set_header") if p.words}
-    reason = "" if has_keepalive or upstream_ends else "no `upstream` for `keepalive` exists"
-    if not has_keepalive and (
-        "connection" in header_names or config.find_all("proxy_http_version")
-    ):
+    if has_keepalive:
+        reason = _explain_keepalive(config, upstreams, is_own=is_own)
+    elif is_own:
         reason = (
             "the site sets its own `proxy_http_version` or `Connection` header for its upstreams"
         )
+    else:
+        reason = "" if upstream_ends else "no `upstream` for `keepalive` exists"
     insertion = DirectiveInsertion(0, upstream_ends, "\n        keepalive ", ";")
-    extra_edits = _omit_zero_keepalive if has_keepalive else _clear_connection_header
     yield Tunable(
         _KEEPALIVE_PARAMETER,
         "keepalive",
-        NUMBER,
+        _INEFFECTIVE_NUMBER if has_keepalive and not is_own else NUMBER,
         ("upstream",),
         insertion,
+        partial(_is_inside, upstreams),
         skip_reason=reason,
-        extra_edits=extra_edits,
+        extra_edits=_omit_zero_keepalive if has_keepalive and is_own else _clear_connection_header,
     )
     insertion = DirectiveInsertion(
         1000, upstream_ends, "\n        keepalive_requests ", ";", _KEEPALIVE_PARAMETER
@@ -340,19 +351,134 @@ def _list_proxy_keepalive(config: Config) -> Iterator[Tunable]:
         NUMBER,
         ("upstream",),
         insertion,
+        partial(_is_inside, upstreams),
         skip_reason=reason,
     )
 
 
+def _sets_connection(config: Config) -> bool:
+    """True if the site sets the HTTP version or the `Connection` header of requests to upstreams."""
+    header_lines = config.find_all("proxy_set_header")
+    return bool(config.find_all("proxy_http_version")) or any(map(_is_connection, header_lines))
+
+
+def _is_connection(header_line: PlacedDirective) -> bool:
+    """True if a `proxy_set_header` line sets the `Connection` header."""
+    return [word.strip("\"'").lower() for word in header_line.words[:1]] == ["connection"]
+
+
+def _explain_keepalive(config: Config, upstreams: _Upstreams, *, is_own: bool) -> str:
+    """Return why the `keepalive` of ``upstreams`` is not tuned, or an empty string.
+
+    ``is_own`` is true if the site sets the HTTP version or the `Connection` header.
+    """
+    if _is_partial(upstreams):
+        return _PARTIAL_REASON
+    if is_own:
+        return _explain_closing(config, upstreams)
+    return "" if find_block_start(config, "http") else _VERSION_REASON
+
+
+def _explain_closing(config: Config, upstreams: _Upstreams) -> str:
+    """Return why nginx closes some connections to ``upstreams`` after each request, or an empty
+    string.
+    """
+    kept_words = {
+        word
+        for word, targets in _map_pass_targets(config, "proxy_pass").items()
+        if any("$" in target or target in upstreams for target in targets)
+    }
+    version_lines = _map_scopes(config, "proxy_http_version")
+    header_lines = _map_scopes(config, "proxy_set_header")
+    values_by_variable = _map_variables(config)
+    for scope, pass_lines in _map_scopes(config, "proxy_pass").items():
+        if kept_words.isdisjoint((line.words or ("",))[0] for line in pass_lines):
+            continue
+        versions = {w.strip("\"'") for line in _inherit(version_lines, scope) for w in line.words}
+        if versions.isdisjoint(("1.1", "2")):
+            return _VERSION_REASON
+        # By default, nginx sends `close`. A block that sets other headers does not inherit this one.
+        connections = [
+            line.words[1].strip("\"'")
+            for line in _inherit(header_lines, scope)
+            if _is_connection(line) and len(line.words) > 1
+        ] or ["close"]
+        sent_values = (v for word in connections for v in values_by_variable.get(word, [word]))
+        if any(value.lower() == "close" for value in sent_values):
+            return _HEADER_REASON
+    return ""
+
+
+def _map_scopes(config: Config, directive: str) -> _LinesByScope:
+    """Return the lines of a directive by scope. A scope contains the positions of the enclosing blocks,
+    outermost first.
+    """
+    lines_by_scope: dict[tuple[int, ...], list[PlacedDirective]] = {}
+    open_blocks: list[int] = []
+    for position, placed in enumerate(config.directives):
+        del open_blocks[placed.directive.depth :]
+        if placed.name == directive:
+            lines_by_scope.setdefault(tuple(open_blocks), []).append(placed)
+        open_blocks.append(position)  # a block precedes the directives inside it
+    return lines_by_scope
+
+
+def _inherit(lines_by_scope: _LinesByScope, scope: tuple[int, ...]) -> list[PlacedDirective]:
+    """Return the lines that apply in ``scope``, which are in the innermost block with such lines."""
+    outer_scopes = (scope[:depth] for depth in range(len(scope), -1, -1))
+    return next((lines_by_scope[outer] for outer in outer_scopes if outer in lines_by_scope), [])
+
+
 def _list_fastcgi_keepalive(config: Config) -> Iterator[Tunable]:
-    upstream_ends, name = _find_upstream_ends(config, "fastcgi_pass"), "fastcgi_keep_conn"
-    http_start = find_block_start(config, "http") if upstream_ends else []
+    upstreams, name = _find_upstreams(config, "fastcgi_pass"), "fastcgi_keep_conn"
+    upstream_ends = _find_upstream_ends(config, "fastcgi_pass")
+    has_keepalive, is_partial = bool(_list_keepalive_lines(upstreams)), _is_partial(upstreams)
+    can_keep = bool(upstream_ends) or (has_keepalive and not is_partial)
     insertion = DirectiveInsertion(
-        default=False, positions=http_start, text_before=f"\n    {name} ", text_after=";"
+        default=False,
+        positions=find_block_start(config, "http") if can_keep else [],
+        text_before=f"\n    {name} ",
+        text_after=";",
     )
     yield Tunable(name, name, ON_OFF, insertion=insertion)
-    insertion = DirectiveInsertion(8, upstream_ends, "\n        keepalive ", ";", name)
-    yield Tunable("fastcgi_keepalive", "keepalive", NUMBER, ("upstream",), insertion)
+    # nginx closes connections to upstreams without `keepalive`, even if FPM keeps them open.
+    is_one_sided = not has_keepalive and any("on" in p.words for p in config.find_all(name))
+    reason = f"`{name} on` has no effect without `keepalive` in an upstream" if is_one_sided else ""
+    yield Tunable(
+        "fastcgi_keepalive",
+        "keepalive",
+        NUMBER,
+        ("upstream",),
+        DirectiveInsertion(8, upstream_ends, "\n        keepalive ", ";", name),
+        partial(_is_inside, upstreams),
+        skip_reason=_PARTIAL_REASON if is_partial else reason,
+    )
+
+
+def _find_upstreams(config: Config, directive: str) -> _Upstreams:
+    """Return the upstreams to which ``directive`` refers. A variable without known values may refer to
+    any upstream.
+    """
+    targets, upstreams = {*_list_pass_targets(config, directive)}, _map_upstreams(config)
+    if any("$" in target for target in targets):
+        return upstreams
+    return {name: lines for name, lines in upstreams.items() if name in targets}
+
+
+def _list_keepalive_lines(upstreams: _Upstreams) -> list[PlacedDirective]:
+    return [line for lines in upstreams.values() for line in lines if line.name == "keepalive"]
+
+
+def _is_partial(upstreams: _Upstreams) -> bool:
+    """True if some of ``upstreams`` set `keepalive`, and others do not."""
+    return (
+        len({any(line.name == "keepalive" for line in lines) for lines in upstreams.values()}) > 1
+    )
+
+
+def _is_inside(upstreams: _Upstreams, placed_directive: PlacedDirective) -> bool:
+    """True if a directive is inside one of ``upstreams``."""
+    return not upstreams.keys().isdisjoint(placed_directive.directive.blocks[-1][1:])
 
 
 def _find_upstream_ends(config: Config, directive: str) -> list[FilePosition]:
@@ -380,11 +506,10 @@ def _omit_zero_keepalive(config: Config, baseline_connections: Value) -> Iterato
     """
     if not baseline_connections:
         return
-    for placed_directive in config.find_all("keepalive"):
-        if placed_directive.block == "upstream":
-            start_position = placed_directive.path, placed_directive.directive.name.start
-            yield Edit.insert_text(start_position, f"{{%+ if {_KEEPALIVE_PARAMETER} %}}")
-            yield Edit.insert_text(_find_statement_end(config, placed_directive), "{% endif +%}")
+    for placed_directive in _list_keepalive_lines(_find_upstreams(config, "proxy_pass")):
+        start_position = placed_directive.path, placed_directive.directive.name.start
+        yield Edit.insert_text(start_position, f"{{%+ if {_KEEPALIVE_PARAMETER} %}}")
+        yield Edit.insert_text(_find_statement_end(config, placed_directive), "{% endif +%}")
 
 
 def _clear_connection_header(config: Config, _: Value) -> Iterator[Edit]:
@@ -437,14 +562,26 @@ def _list_pass_targets(config: Config, directives: str) -> list[str]:
     """Return the upstreams or addresses in the URLs of all directives whose names match the pattern
     ``directives``.
     """
+    targets_by_word = _map_pass_targets(config, directives)
+    return [*dict.fromkeys(chain.from_iterable(targets_by_word.values()))]
+
+
+def _map_pass_targets(config: Config, directives: str) -> Mapping[str, list[str]]:
+    """Return the upstreams or addresses in each URL of the directives whose names match the pattern
+    ``directives``. A variable has several targets if a file sets it several times.
+    """
     pass_lines = [placed for placed in config.directives if re.fullmatch(directives, placed.name)]
-    written_words = dict.fromkeys((placed.words or ("",))[0] for placed in pass_lines)
     values_by_variable = _map_variables(config)
-    target_words = dict.fromkeys(
-        value for word in written_words for value in values_by_variable.get(word) or (word,)
-    )
-    url_addresses = [word.partition("://")[2] or word for word in target_words]
-    return [url if url.startswith("unix:") else url.partition("/")[0] for url in url_addresses]
+    return {
+        word: [*map(_strip_url, dict.fromkeys(values_by_variable.get(word) or (word,)))]
+        for word in dict.fromkeys((placed.words or ("",))[0] for placed in pass_lines)
+    }
+
+
+def _strip_url(url: str) -> str:
+    """Return the address in a URL, without the scheme and the path. A socket keeps its path."""
+    address = url.partition("://")[2] or url
+    return address if address.startswith("unix:") else address.partition("/")[0]
 
 
 def _map_variables(config: Config) -> Mapping[str, list[str]]:

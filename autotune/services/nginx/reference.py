@@ -16,17 +16,20 @@ REFERENCE = ServiceReference(
             " does not change yours."),
         UntunedReason("A directive given with `-g` on the unit's command line",
             "The command line overrides the file."),
-        UntunedReason("`upstream_keepalive`, if the site sets `proxy_http_version` or a `Connection`"
-            " header",
+        UntunedReason("`upstream_keepalive`, if a `proxy_http_version` or `Connection` header of the"
+            " site closes connections after each request",
             "Persistent connections need HTTP/1.1 and no `Connection: close`. autotune does not replace"
             " your headers."),
+        UntunedReason("`upstream_keepalive`, if only some upstreams of the site set `keepalive`",
+            "Connections to the other upstreams are not kept. Set `keepalive` in all upstreams to tune"
+            " it."),
         UntunedReason("`fastcgi_buffer_size` and `fastcgi_buffers`, if a file sets any `fastcgi_b…`"
             " directive",
             "The sizes of FastCGI buffers depend on each other."),
         UntunedReason("TLS session settings, if no `listen` line has `ssl`",
             "TLS settings have no effect without TLS."),
         UntunedReason("Which responses are cached, and for how long",
-            "Only the owner of the site knows which responses may be stale."),
+            "Whether a response may be stale depends on the site."),
         UntunedReason("TLS protocols, ciphers and certificates", "These TLS settings affect security."),
     ),
 )  # fmt: skip

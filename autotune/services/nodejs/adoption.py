@@ -32,8 +32,6 @@ _UNKNOWN_WORKERS_REASON = (
     "its environment does not set the number: `Environment=WEB_CONCURRENCY=1` in the unit makes"
     " it tunable if the application reads the variable"
 )
-# Defaults of Node.js, without `max_old_space_size`, whose default depends on the host.
-_DEFAULT_VALUES = {"max_semi_space_size": 16}
 
 
 def _parse_semi_space_size(text: str) -> Value | None:
@@ -100,6 +98,18 @@ def _list_package_programs(
             yield f"{unit}: not tuned, because {basename(program)} starts Node.js"
 
 
+def _find_default(service: RunningService, parameter_name: str) -> Value | None:
+    """Return the default of a parameter, or ``None`` if the default is unknown.
+
+    The default of `max_semi_space_size` depends on the memory of the process, which the read-back of
+    the running unit determines. The default of `max_old_space_size` depends on the host.
+    """
+    if parameter_name != "max_semi_space_size":
+        return None
+    key = (Nodejs.deployment, service.port, Nodejs.name)
+    return service.host.effective.get(key, {}).get(parameter_name)
+
+
 def _list_command_words(host: RunningHost, unit: str) -> list[str]:
     words = map(command_line.unquote_word, unit_files.list_arguments(host.tree, unit))
     return [word.text.lstrip("-@:+!") for word in words]
@@ -119,7 +129,7 @@ def tune_parameters(service: RunningService, accepts_value: ValueCheck) -> Adopt
         location_by_parameter[parameter_name] = EnvironmentSetting(
             parameter_name,
             FLAGS_VARIABLE,
-            _DEFAULT_VALUES.get(parameter_name),
+            _find_default(service, parameter_name),
             option,
             _NOTATIONS.get(parameter_name, NUMBER),
         )

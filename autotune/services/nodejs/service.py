@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from math import ceil
 from typing import ClassVar
 
 from autotune.services import unit_environment
@@ -35,6 +36,7 @@ from autotune.services.diagnosis import (
 )
 from autotune.services.unit_files import UNIT_COMMAND_SCRIPT, UNIT_RUN_SCRIPT, get_drop_in_path
 from autotune.strict_parsing import split_lines
+from autotune.target.quantities import SIZE_UNITS
 
 UNIT_NAME = "nodejs.service"
 DOCS = "nodejs.org, Command-line API"
@@ -62,12 +64,12 @@ PARAMETERS = with_guidance(
             stock=4,
             source=f"{DOCS}, UV_THREADPOOL_SIZE",
         ),
-        # V8 rounds the size up to a power of two.
+        # V8 rounds the size up to a power of two. 16 MB is the default from 4 GB of memory on.
         on_restart(
             "max_semi_space_size",
             "Size of a space for new objects, of which each process has three."
             " Larger spaces are collected less often.",
-            choices=(8, 16, 32, 64, 128),
+            choices=(1, 2, 4, 8, 16, 32, 64, 128),
             stock=16,
             recommended=64,
             unit="MB",
@@ -112,10 +114,12 @@ answer=$(sh -c "$script" sh "$unit" --eval=0 env $variables "$node" 2>&1) && exi
 printf '%s\n' "$answer" | grep . | head -n 1
 exit 1
 """
-# Argument: unit. For each Node.js process of the unit, prints the line `process`, and then the
-# environment variables to read back.
+# Argument: unit. Prints the memory of the host, and the memory limits of the unit. For each Node.js
+# process of the unit, prints the line `process`, and then the environment variables to read back.
 _READBACK_SCRIPT = rf"""
 group=$(systemctl show --value -p ControlGroup -- "$1")
+grep -s '^MemTotal:' /proc/meminfo
+grep -Hs . "/sys/fs/cgroup$group/memory.max" "/sys/fs/cgroup$group/memory.high"
 for file in $(grep -lsF ":$group" /proc/[0-9]*/cgroup); do
     process=${{file%/cgroup}}
     case $(cat "$process/comm") in
@@ -185,10 +189,13 @@ def parse_effective(output: str) -> Settings:
     """Return the effective values of Node.js parameters. The number of workers is the number of
     forked processes, or 1 for a single process.
 
-    A parameter that is missing from the environment has Node's default.
+    A parameter that is missing from the environment has Node's default. If the memory is unknown, the
+    result does not contain defaults that depend on it.
     """
     if "process" not in split_lines(output):
         return {}
+    memory = _find_memory(output)
+    default_size = {} if memory is None else {"max_semi_space_size": find_semi_space_size(memory)}
     pool_match = re.search(rf"(?m)^{POOL_VARIABLE}=(\d{{1,9}})$", output)
     parameter_values = {
         "workers": max(len(re.findall(r"(?m)^NODE_UNIQUE_ID=", output)), 1),
@@ -201,7 +208,31 @@ def parse_effective(output: str) -> Settings:
             size = int(option_sizes[-1])
             is_rounded = parameter_name == "max_semi_space_size"
             parameter_values[parameter_name] = round_semi_space_size(size) if is_rounded else size
-    return {"max_semi_space_size": 16, **parameter_values}
+    return {**default_size, **parameter_values}
+
+
+def _find_memory(output: str) -> int | None:
+    """Return how many bytes of memory a process may use: the host's memory, or a lower limit of the
+    unit. Return ``None`` if the memory is unknown.
+
+    Node.js reads the same values (libuv, `uv_get_constrained_memory`).
+    """
+    total_match = re.search(r"(?m)^MemTotal:\s+([0-9]{1,15}) kB$", output)
+    limits = re.findall(r"(?m)^/sys/fs/cgroup/\S+:([0-9]{1,19})$", output)
+    return min([int(total_match[1]) * 1024, *map(int, limits)]) if total_match else None
+
+
+def find_semi_space_size(memory: int) -> int:
+    """Return Node's default size of a semi-space in MB for a process with ``memory`` bytes.
+
+    V8 gives the old space half of the memory. A semi-space gets 1/128 of the old space, or 1/256 of an
+    old space of at most 256 MB. The default is 1 MB for 512 MB of memory, 4 MB for 1 GB, and 16 MB
+    from 4 GB on. Sources: nodejs.org, Command-line API, --max-semi-space-size; V8,
+    `Heap::YoungGenerationSizeFromOldGenerationSize`.
+    """
+    old_space = memory / 2 / SIZE_UNITS["MB"]
+    size = old_space / (256 if old_space <= 256 else 128)
+    return round_semi_space_size(ceil(min(max(size, 1), 16)))
 
 
 def round_semi_space_size(size: int) -> int:

@@ -129,13 +129,8 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
         (placed.words[0] for placed in config.find_all("pm") if placed.words), ""
     )
     yield Tunable("pm", "pm", QUOTED_WORD)
-    process_limit = config.find_last_number("process.max", 0)
-    limit_reason = f"`process.max = {process_limit}` limits all pools together"
     yield Tunable(
-        "max_children",
-        "pm.max_children",
-        NUMBER,
-        skip_reason=limit_reason if process_limit else "",
+        "max_children", "pm.max_children", NUMBER, skip_reason=_explain_process_limit(config)
     )
     value_ends = find_value_end(config, "pm.max_children")
     for parameter_name, directive, notation, default_value, insertion_positions in (
@@ -158,6 +153,24 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
             NUMBER,
             insertion=insertion if is_not_dynamic else None,
         )
+
+
+def _explain_process_limit(config: Config) -> str:
+    """Return why the number of processes is not tuned, or an empty string.
+
+    The rules about memory and connections count `pm.max_children` once, but each pool starts that many
+    processes.
+    """
+    if process_limit := config.find_last_number("process.max", 0):
+        return f"`process.max = {process_limit}` limits all pools together"
+    pool_limits = config.find_all("pm.max_children")
+    distinct_limits = {
+        NUMBER.parse(word.strip("\"'")) for placed in pool_limits for word in placed.words[:1]
+    }
+    if len(pool_limits) < 2 or len(distinct_limits) > 1:
+        return ""
+    count = len(pool_limits)
+    return f"{count} pools share it, so {count} × max_children processes would run"
 
 
 def list_locations(config: Config) -> tuple[str, ...]:

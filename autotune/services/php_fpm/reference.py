@@ -17,6 +17,10 @@ REFERENCE = ServiceReference(
             "The pools serve different applications. Use one value in all pools to tune the directive.",
         ),
         UntunedReason(
+            "`pm.max_children`, if several pools set it",
+            "With one value for N pools, N × `pm.max_children` processes could run.",
+        ),
+        UntunedReason(
             "Environment variables and `php_admin_value`",
             "These values belong to the application, and may contain secrets.",
         ),

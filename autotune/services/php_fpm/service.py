@@ -37,6 +37,7 @@ DOCS = "php.net, FPM configuration"
 VERSIONS = ("8.5", "8.4", "8.3", "8.2", "8.1", "8.0", "7.4")
 # The version in the names of Debian's units and files.
 _VERSION_PATTERN = re.compile(r"php/?([0-9]+\.[0-9]+)[-/](?:fpm|apache2)")
+_DEBIAN_UNIT_PATTERN = re.compile(r"(php[0-9]+\.[0-9]+-fpm)\.service")
 on_reload = partial(base.on_reload, source=DOCS)
 on_restart = partial(base.on_restart, source=DOCS)
 IF_DYNAMIC = (("pm", ("dynamic",)),)
@@ -201,15 +202,29 @@ def _find_version(placement: Placement) -> str:
     return find_program(placement).rpartition("php-fpm")[2]
 
 
+def _find_log(placement: Placement) -> str:
+    """Return the log file, or the unit if the distribution's log file is unknown.
+
+    PHP-FPM writes to `error_log`, even under systemd. Debian names the log after the unit.
+    """
+    unit = PhpFpm().get_unit(placement)
+    debian_unit = _DEBIAN_UNIT_PATTERN.fullmatch(unit)
+    return placement.choose(
+        f"{placement.directory}/php-fpm.log",
+        f"/var/log/{debian_unit[1]}.log" if debian_unit else unit,
+    )
+
+
 CHILD_POOL = WorkerPool(
     processes_parameter="max_children",
     worker_noun="children",
     increase_advice="raise max_children",
     faster_start_advice="raise start_servers, or set pm = static",
+    log_complaint=("max_children", "server reached pm.max_children setting"),
 )
 DIAGNOSIS = Diagnosis(
     counter_query=None,
-    find_log=lambda site: site.choose(f"{site.directory}/php-fpm.log", PhpFpm().get_unit(site)),
+    find_log=_find_log,
     complaint_patterns={"max_children": re.compile(r"reached (?:pm\.)?max_children")},
     recommended_changes={
         Resource.CPU: ("pm=static",),

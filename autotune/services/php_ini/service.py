@@ -126,7 +126,12 @@ class PhpIni(Service):
     reload_signal = "USR2"
     parameters = PARAMETERS
     needs = RESOURCE_NEEDS
-    ordering_rules = (("opcache_interned_strings_buffer", "opcache_memory_consumption / 2"),)
+    # PHP does not start if its table of scripts does not fit ("Insufficient shared memory!"). A slot
+    # has 48 bytes. PHP rounds the number of slots up to a prime, which may be twice as large.
+    ordering_rules = (
+        ("opcache_interned_strings_buffer", "opcache_memory_consumption / 2"),
+        ("opcache_max_accelerated_files * 100 B", "opcache_memory_consumption / 4"),
+    )
     interpreter: str = ""
     server: Service | None = None
 

@@ -12,8 +12,8 @@ from autotune.services.reference import (
 
 REFERENCE = ServiceReference(
     recognised="A unit whose command starts `puma`, with a configuration file such as `config/puma.rb`.",
-    edited="The number in the configuration file, or `Environment=` in a drop-in of the unit, if"
-    " the file reads a variable. If a setting is missing, autotune adds it at the end of the file.",
+    edited="The number in the configuration file. If the file reads a variable, `Environment=` in the"
+    " unit or in a drop-in. If a setting is missing, autotune adds it at the end of the file.",
     validated="`puma -C FILE`, with the user, directory and environment of the unit. A hook prints the"
     " options and stops the process before it listens.",
     read_back="The options that Puma resolves, the number of running workers, and the control"

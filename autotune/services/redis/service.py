@@ -34,6 +34,7 @@ from autotune.services.unit_files import list_unit_paths
 DOCS = "redis.io, redis.conf"
 _TLS_PORT_PATTERN = re.compile(rb"(?mi)^[ \t]*tls-port[ \t]")
 DATA_DIRECTORY, DUMP_FILE = "/var/lib/redis", "autotune.rdb"
+_DEBIAN_LOG = "/var/log/redis/redis-server.log"
 build_redis_option = partial(on_restart, source=DOCS)
 
 PARAMETERS = with_guidance((
@@ -146,9 +147,16 @@ def describe_restart_loss(config: Config) -> str:
     )
 
 
+def _find_log(placement: Placement) -> str | None:
+    """Return the log file that Debian's own configuration sets, or else the unit."""
+    unit = Redis().get_unit(placement)
+    is_debian_file = placement.adopted is not None and unit == Redis.unit_name
+    return placement.choose(None, _DEBIAN_LOG if is_debian_file else unit)
+
+
 DIAGNOSIS = Diagnosis(
     counter_query=COUNTER_QUERY,
-    find_log=lambda site: site.choose(None, Redis().get_unit(site)),
+    find_log=_find_log,
     recommended_changes={
         Resource.STORE: ("io_threads+",),
         Resource.CONNECTIONS: ("maxclients+", "tcp_backlog+"),

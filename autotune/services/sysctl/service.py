@@ -32,7 +32,7 @@ build_ip_setting = partial(at_once, source=IP_DOCS)
 # ``stock`` is the kernel's default; the baseline of a study is the host's value. Most changes take
 # effect immediately, and only settings of listening sockets need a restart. These include sizes of
 # buffers: a listening socket gets its sizes at the start of a program, and connections inherit them.
-# Buffer sizes and global limits are searched only on demand.
+# Buffer sizes, global limits and harmful settings are searched only on demand.
 PARAMETERS = with_guidance((
     on_restart("net.core.somaxconn",
         "Upper limit for the accept queue of each listening socket, in connections.",
@@ -57,17 +57,20 @@ PARAMETERS = with_guidance((
     at_once("net.ipv4.tcp_tw_reuse",
         "Reuse the ports of closed connections: never (0), always (1), or on loopback only (2).",
         choices=(0, 1, 2), stock=2, recommended=1, source=f"{IP_DOCS}; reference stack"),
+    # With 1, the kernel drops new connections of clients behind NAT, which the load cannot show.
     at_once("net.ipv4.tcp_tw_recycle",
         "Discard closed connections early; removed in Linux 4.12.",
-        choices=(0, 1), stock=0,
+        choices=(0, 1), stock=0, on_demand=True,
         source="kernel commit 4396e46187ca (Linux 4.12 removed it); reference stack"),
     build_ip_setting("net.ipv4.tcp_fin_timeout",
         "Time that an orphaned connection waits for the final packet.",
         low=5, high=120, log=True, stock=60, recommended=15, unit="s"),
+    # Services such as memcached (11211) use lower ports. If an outgoing connection used such a port,
+    # the service could not start.
     at_once("net.ipv4.ip_local_port_range",
         "Ports for outgoing connections. They limit concurrent connections to one address.",
-        choices=("32768 60999", "16384 65535", "1024 65535"), stock="32768 60999",
-        recommended="1024 65535", source=f"{IP_DOCS}; reference stack"),
+        choices=("32768 60999", "16384 65535"), stock="32768 60999",
+        recommended="16384 65535", source=f"{IP_DOCS}; reference stack"),
     build_ip_setting("net.ipv4.tcp_max_tw_buckets",
         "Maximum number of closed connections that are remembered. Others are discarded immediately.",
         low=4096, high=2_000_000, log=True, stock=262_144),

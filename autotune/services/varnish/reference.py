@@ -6,8 +6,8 @@ from autotune.services.reference import ServiceReference, UntunedReason
 
 REFERENCE = ServiceReference(
     recognised="`varnish.service` is active. Its options are on the unit's command line.",
-    edited="A drop-in of the unit, `zz-autotune.conf`, with the unit's command and the changed"
-    " options.",
+    edited="The options in your own unit. If the unit belongs to a package, a drop-in"
+    " (`zz-autotune.conf`) with the unit's command and the changed options.",
     validated="`varnishd -C` with the new options, which compiles the VCL.",
     read_back="`varnishadm param.show` and `varnishstat`. The length of the accept queue comes"
     " from `ss`.",
@@ -26,7 +26,7 @@ REFERENCE = ServiceReference(
         ),
         UntunedReason(
             "VCL, time to live (TTL) and grace",
-            "Only the owner of the site knows which responses may be stale.",
+            "Whether a response may be stale depends on the site.",
         ),
     ),
 )
