@@ -103,7 +103,7 @@ LONGER_FOLDERS = {
     # Its servers, locations and upstreams are scopes that override each other, and some only redirect.
     # An inserted header takes the indentation of its block. Whether connections to upstreams are kept
     # depends on directives that each block inherits.
-    "nginx": 542,
+    "nginx": 547,
     # A file in Ruby, whose lines, numbers, conditions and inner calls are read without running it.
     "puma": 329,
     # Modes and variables that sections inherit from each other, and addresses that only redirect.

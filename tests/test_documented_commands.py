@@ -30,6 +30,8 @@ NOT_RUN = {  # by what is in a command
     "sudo -u postgres ": "changes the machine: tests/study/database.py makes a database as a user",
     "make ": "what calls this test, or takes a quarter of an hour",
     "/etc/shop": "a script of the reader's, not a command",
+    "/opt/shop": "a script of the reader's, not a command",
+    "systemctl ": "changes the machine: tests/deploy/test_declared_lab.py",
     "export SESSION": "a variable of the reader's",
     "--install-completion": "changes the shell's own files: tests/cli/test_completion.py",
     "cd role/ansible": "a directory of an export that needs hosts: tests/export/test_playbook_lab.py",

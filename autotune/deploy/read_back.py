@@ -129,8 +129,9 @@ def merge_tier_values(requested: Settings, values_by_host: Iterable[Settings]) -
 def find_effective_settings(
     desired: DesiredState, values_by_host: Mapping[str, Settings]
 ) -> dict[str, Value]:
-    """Return the effective values that every host with the service reported. A value that only some
-    hosts reported may not be in effect on the others.
+    """Return the effective values that every host with the service reported, and values that differ
+    from the requested values. If only some hosts reported a requested value, other hosts may have
+    another value.
     """
     effective = merge_tier_values(desired.settings, values_by_host.values())
     unreported_names = {
@@ -140,7 +141,12 @@ def find_effective_settings(
         for name in effective.keys() - host_values.keys()
         if ParameterName.parse(name).service_prefix == instance.parameter_prefix
     }
-    return {name: value for name, value in effective.items() if name not in unreported_names}
+    return {
+        name: value
+        for name, value in effective.items()
+        if name not in unreported_names
+        or (name in desired.settings and not _is_same_value(desired.settings[name], value))
+    }
 
 
 def check_units_run(

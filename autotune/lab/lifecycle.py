@@ -78,10 +78,7 @@ def halt_host(state_dir: Path, host: str) -> None:
 
 
 def require_lab(state_dir: Path) -> LabPlan:
-    """Return the plan of the lab in ``state_dir``. Raises ``AutotuneError`` if none exists, or if another
-    account can change it.
-    """
-    prerequisites.require_trusted_directory(state_dir)
+    """Return the plan of the lab in ``state_dir``. Raises ``AutotuneError`` if none exists."""
     plan = planning.read_plan(planning.derive_names(state_dir))
     if plan is None:
         raise AutotuneError(f"no lab exists in {state_dir}", hint="run `autotune lab up TARGET`")
@@ -144,7 +141,11 @@ def build_ssh_host(state_dir: Path, host: str) -> SshHost:
 
 
 def build_host_ssh_command(state_dir: Path, host: str) -> list[str]:
-    """Return the command that opens a shell on ``host``. A remote command may be appended."""
+    """Return the command that opens a shell on ``host``. A remote command may be appended.
+
+    Raises ``AutotuneError`` if another account can change the lab's SSH configuration.
+    """
+    prerequisites.require_trusted_directory(state_dir)
     plan = require_lab(state_dir)
     return ["ssh", "-F", str(plan.names.ssh_config), plan.find_host(host).name]
 

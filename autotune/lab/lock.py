@@ -70,8 +70,9 @@ def _lock_directory(directory: Path, *, create: bool) -> int | None:
     deadline = time.monotonic() + _WAIT_SECONDS
     while True:
         if create:
+            require_trusted_directory(directory)
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        require_trusted_directory(directory)
+            require_trusted_directory(directory)  # another account may have created it just before
         try:
             handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
         except FileNotFoundError:

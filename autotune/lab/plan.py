@@ -192,15 +192,15 @@ def write_plan(plan: LabPlan) -> None:
 def read_plan(lab_names: LabNames) -> LabPlan | None:
     """Return the recorded plan, or ``None`` if no lab exists."""
     try:
-        plan_text = lab_names.plan_file.read_text(encoding="utf-8")
+        plan_bytes = lab_names.plan_file.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         return None
     try:
-        return decode_plan(json.loads(plan_text), lab_names)
+        return decode_plan(json.loads(plan_bytes), lab_names)
     except (ValueError, KeyError, TypeError) as error:
         raise AutotuneError(
             f"{lab_names.plan_file} cannot be read: {error}",
-            hint="run `autotune lab down`, which can remove the lab without this file",
+            hint="if the directory contains the lab's key, `autotune lab down` removes the lab",
         ) from None
 
 

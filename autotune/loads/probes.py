@@ -229,7 +229,7 @@ def _parse_sections(command_result: CommandResult, request_count: int) -> list[P
     if not answer_fields and sections[3].strip():
         raise LoadError(
             f"the load host needs curl 7.84 or newer: {sections[3].strip()[:200]}",
-            hint="use a load host with Debian 12 or newer, or install a newer curl there",
+            hint=f"run `sudo apt-get install {CURL_PACKAGE}` there, on Debian 12 or newer",
         )
     body_heads, tails = _parse_files(directory, sections[1]), _parse_files(directory, sections[2])
     answers: list[ProbeAnswer | None] = [None] * request_count

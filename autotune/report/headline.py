@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autotune.optimize.confirmation import CLAIM_COVERAGE, MIN_PAIRS
+from autotune.report import format as fmt
 from autotune.report.beds import format_bed_count
 from autotune.report.conclusion import STOPPED_VERDICT
 from autotune.report.figures import StudyFigures
 from autotune.report.gain_shares import format_gain_shares
 from autotune.report.units import RequestUnits, ValueUnits
+from autotune.study.proof import have_unstable_rates
 from autotune.study.ranking import REQUIRED_REPRODUCTIONS
 from autotune.target.messages import format_count
 
@@ -120,7 +122,13 @@ def _format_unmeetable(view: StudyFigures) -> str:
         return f"no verdict{view.units.objective_suffix}: {limit_text}"
     if isinstance(view.units, ValueUnits):
         return "no configuration returned a reproducible value"
-    if best := view.conclusion.best:
+    if (best := view.conclusion.best) and have_unstable_rates(best.repeats):
+        peaks = [trial.peak.peak for trial in best.repeats if trial.peak]
+        return (
+            f"{view.units.objective} not met reliably: repeats of trial {best.trial.number} met it at "
+            f"rates from {fmt.format_rate(min(peaks))}/s to {fmt.format_rate(max(peaks))}/s"
+        )
+    if best:
         trials = [best.trial, *best.repeats]
         measured_trials = [trial for trial in trials if not trial.is_unmeasured]
         met_count = sum(trial.meets_slo for trial in measured_trials)

@@ -52,6 +52,7 @@ _WRAPPERS = {
 ASSIGNING_WRAPPERS = ("env", "sudo")  # programs whose arguments may set variables
 # A duration, a priority, a list of CPUs, or a mask of CPUs, which is hexadecimal.
 _NUMBER_PATTERN = re.compile(r"[0-9]|[0-9a-f]+$")
+_OPTION_PATTERN = re.compile(r"-.")  # a single hyphen is a value: standard input or output
 SHELL_REASON = (
     "not tuned, because a shell starts it: start the program directly in ExecStart= to tune it"
 )
@@ -87,8 +88,10 @@ def parse_options(
             option_name = expand_prefix(option_name, known_options)
         has_no_value = option_name in flag_options or not option_name.startswith("-")
         if argument is None and long_options and option_name.startswith("--"):
-            is_option_next = bool(remaining_words) and remaining_words[0].text.startswith("-")
-            has_no_value |= option_name not in known_options and is_option_next
+            is_option_next = bool(remaining_words) and _OPTION_PATTERN.match(
+                remaining_words[0].text
+            )
+            has_no_value |= option_name not in known_options and bool(is_option_next)
         if has_no_value:
             yield Directive(word)
             continue

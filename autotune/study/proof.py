@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from autotune.estimate import Estimate
@@ -20,8 +21,8 @@ from autotune.study.ranking import (
 from autotune.study.study_state import Phase, State, Trial
 from autotune.study.verdict import Verdict
 
-# If the highest and the lowest capacity of a configuration differ by more than this factor, the servers
-# are too unreliable for any claim.
+# If the capacities of a configuration differ by more than this factor, the servers are too unreliable for
+# any claim.
 MAX_REPRODUCTION_RATIO = 3.0
 
 
@@ -92,11 +93,12 @@ def list_proof_failures(state: State) -> list[Trial]:
     """Return the measurements of the proof in which a configuration failed or missed the objective.
 
     Benchmark failures and insufficient load are excluded, because the configuration did not cause them.
+    So is a search that ran out of time, because a lower rate might have met the objective.
     """
     return [
         trial
         for trial in state.list_finished_trials(Phase.CONFIRM)
-        if not trial.meets_slo and not trial.is_unmeasured
+        if not trial.is_feasible and not trial.is_unmeasured
     ]
 
 
@@ -131,14 +133,21 @@ def _remove_bed_offset(state: State, trial: Trial) -> Estimate:
 def is_reproduced(state: State, challenger: int) -> bool:
     """True if repeats show that a trial meets an objective that the baseline misses, at similar rates."""
     repeats = list_repeats(state, challenger)
-    peaks = [trial.peak for trial in (state.find_trial(challenger), *repeats) if trial.meets_slo]
-    rates = [peak.peak for peak in peaks if peak is not None]
-    is_stable = bool(rates) and max(rates) <= MAX_REPRODUCTION_RATIO * min(rates)
-    if not is_stable or not all(trial.meets_slo for trial in repeats):
+    if not all(trial.meets_slo for trial in repeats) or have_unstable_rates(repeats):
         return False
     if not baseline_misses_slo(state):  # there is nothing to compare with
         return bool(repeats)
     return min(len(repeats), len(list_failed_baselines(state))) >= REQUIRED_REPRODUCTIONS
+
+
+def have_unstable_rates(repeats: Sequence[Trial]) -> bool:
+    """True if the capacities of a configuration's repeats certainly differ by more than
+    ``MAX_REPRODUCTION_RATIO``.
+    """
+    peaks = [trial.peak for trial in repeats if trial.peak is not None and trial.meets_slo]
+    return bool(peaks) and max(peak.low for peak in peaks) > MAX_REPRODUCTION_RATIO * min(
+        peak.high for peak in peaks
+    )
 
 
 def decide_verdict(state: State) -> Verdict:

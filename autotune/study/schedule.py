@@ -376,6 +376,8 @@ def _plan_reproduction(state: State, budget: Budget, elapsed_seconds: float) -> 
     if not baseline_misses_slo(state) or elapsed_seconds + trial_seconds > budget.time:
         return None
     baseline, challenger = find_baseline(state), find_best_trial(state)
+    if challenger is None and (baseline is None or baseline.peak is None):
+        return None
     baselines = state.exclude_outdated_faults(state.list_started_trials(Phase.BASELINE))
     if baseline is not None and _needs_more_trials(
         baselines, max(REQUIRED_REPRODUCTIONS, len(state.stacks) + 1)

@@ -19,7 +19,12 @@ from autotune.space.repair import InfeasibleRule
 from autotune.study import trial as trials
 from autotune.study.progress_reporter import ProgressReporter
 from autotune.study.study_state import Phase, Trial
-from autotune.study.trial_context import TrialContext, begin_study, open_session
+from autotune.study.trial_context import (
+    TrialContext,
+    begin_study,
+    collect_versions,
+    open_session,
+)
 from autotune.sweep.plan import (
     SWEEP_PURPOSE,
     GridPoint,
@@ -47,6 +52,7 @@ def run_sweep(
     check_rate(max(plan.rates, default=0.0), target_file.target.load.max_rate)
     finished_measurements = read_finished_measurements(directory)
     points = plan.points
+    is_continued = False
     # Successive repeats with the same host counts share one session.
     for hosts, measurement_blocks in groupby(order_measurements(plan), key=lambda block: block[0]):
         remaining_measurements = [
@@ -64,6 +70,9 @@ def run_sweep(
             if context.store.state.started is None:
                 begin_study(prepare(target_file), context, directory)
                 context.store.record_sweep_plan(plan.to_record())
+            elif not is_continued:
+                context.store.record_session_start(collect_versions())
+            is_continued = True
             for measurement in remaining_measurements:
                 _measure_point(context, plan, points[measurement.point], measurement)
 
@@ -91,7 +100,7 @@ def _measure_point(
         trial, outcome_text = _measure_at_rates(context, plan, point, measurement)
     else:
         trial = _measure_capacity(context, point)
-    if not trial.is_fault:  # `resume` repeats measurements that showed nothing
+    if not trial.is_fault or _has_failed_before(context, trial):
         context.store.record_sweep_measurement(trial, measurement.point, measurement.repeat)
     point_labels = [f"{name} {value_label}" for name, value_label in point.labels.items()]
     point_labels += [f"{count} {tier}" for tier, count in point.hosts.items()]
@@ -112,15 +121,27 @@ def _describe_outcome(trial: Trial) -> str:
     return trial.failure or (trial.peak.verdict if trial.peak else "")
 
 
+def _has_failed_before(context: TrialContext, trial: Trial) -> bool:
+    """True if the values of a faulty trial also caused a fault in an earlier session. After a first
+    fault, `resume` repeats the measurement, because the cause may have been fixed.
+    """
+    return any(
+        earlier_trial.settings == trial.settings
+        for earlier_trial in context.store.state.list_finished_trials()
+        if context.store.state.is_outdated_fault(earlier_trial)
+    )
+
+
 def _begin_trial(context: TrialContext, point: GridPoint) -> Trial:
     """Record the trial of a point. It fails immediately if a rule would change the point's values."""
     context.space.validate_settings(point.settings)  # settings from a record may be invalid
+    space = context.space.with_measured_memory(context.store.state.rss)
     try:
-        candidate = context.space.build_candidate({**context.space.baseline, **point.settings})
+        candidate = space.build_candidate({**space.baseline, **point.settings})
         changed_bindings = [b for b in candidate.repairs if b.parameter in point.settings]
         failure = f"not possible: {changed_bindings[0]}" if changed_bindings else None
     except InfeasibleRule as error:
-        candidate, failure = context.space.build_candidate({}), f"not possible: {error}"
+        candidate, failure = space.build_candidate({}), f"not possible: {error}"
     trial = context.store.begin_trial(Phase.MEASURE, candidate)
     if failure is not None:
         context.store.record_failure(trial, failure)

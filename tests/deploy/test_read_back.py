@@ -94,11 +94,11 @@ def test_a_value_that_only_some_hosts_reported_is_not_in_effect() -> None:
         "web2": [SimpleNamespace(parameter_prefix="web.nginx")],
         "db1": [SimpleNamespace(parameter_prefix="db.redis")],
     }
-    desired: Any = SimpleNamespace(instances_on=instances.get, settings={})
+    desired: Any = SimpleNamespace(instances_on=instances.get, settings={"web.nginx.queue": 511})
     values_by_host: dict[str, Settings] = {
-        "web1": {"web.nginx.backlog": 511, "web.nginx.gzip": 1},
+        "web1": {"web.nginx.backlog": 511, "web.nginx.gzip": 1, "web.nginx.queue": 128},
         "web2": {"web.nginx.gzip": 1},
         "db1": {"db.redis.threads": 2},
     }
-    effective = {"web.nginx.gzip": 1, "db.redis.threads": 2}
+    effective = {"web.nginx.gzip": 1, "web.nginx.queue": 128, "db.redis.threads": 2}
     assert find_effective_settings(desired, values_by_host) == effective

@@ -307,8 +307,7 @@ STYLES = Path(__file__).parent / "styles"
          {"apache.StartServers": 5}),
         ("apache-macros-and-proxy.conf", "/etc/apache2/apache2.conf", ("apache2.service",),
          {"apache.ThreadsPerChild": 25}),
-        ("fpm-two-pools.conf", "/etc/php/8.2/fpm/php-fpm.conf", WEB,
-         {"php_fpm.start_servers": 5}),
+        ("fpm-two-pools.conf", "/etc/php/8.2/fpm/php-fpm.conf", WEB, {}),
         ("php-ini-windows.ini", "/etc/php/8.2/fpm/php-fpm.conf", WEB, {}),
     ],
 )  # fmt: skip

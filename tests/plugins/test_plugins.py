@@ -106,11 +106,12 @@ def test_its_generator_loads_its_server(installed: Path, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("change", "message", "hint"),
     [
-        (("CONTRACT = 1", "CONTRACT = 2"), "version 2 of the plug-in contract", "--upgrade autotune`"),
-        (("CONTRACT = 1", "CONTRACT = 0"), "autotune provides version 1", "--upgrade autotune-sample`"),
-        (("CONTRACT = 1", ""), "(AttributeError): ", "pip uninstall autotune-sample"),
-        (("deployment = \"pages\"", "deployment = 1 / 0"), "ZeroDivisionError", "pip uninstall"),
-        (('name = "pages"', 'name = "nginx"'), "'nginx' in its services, but", "uninstall"),
+        (("CONTRACT = 1", "CONTRACT = 2"), "version 2 of the plug-in contract", "a newer autotune"),
+        (("CONTRACT = 1", "CONTRACT = 0"), "autotune provides version 1",
+         "pipx inject --force autotune autotune-sample`"),
+        (("CONTRACT = 1", ""), "(AttributeError): ", "pipx uninject autotune autotune-sample"),
+        (("deployment = \"pages\"", "deployment = 1 / 0"), "ZeroDivisionError", "pipx uninject"),
+        (('name = "pages"', 'name = "nginx"'), "'nginx' in its services, but", "un"),
     ],
 )  # fmt: skip
 def test_one_that_does_not_fit_is_refused(

@@ -158,6 +158,15 @@ KEPT_CONNECTIONS = {
         "location /b", "location /c { proxy_pass http://127.0.0.1:84; } location /b"
     ),
     "an unused upstream": KEEPING.replace("    server {\n", API),
+    "a variable after the name of the upstream": KEEPING.replace("    server {\n", API).replace(
+        "http://web", "http://web$request_uri"
+    ),
+    "a minor location that closes them": KEEPING.replace("location /a", "location /").replace(
+        "location /b { proxy_http_version 1.1;", "location /b {"
+    ),
+    "connections of gRPC": BALANCER.replace("82;", "82; keepalive 32;").replace(
+        "proxy_pass http:", "grpc_pass grpc:"
+    ),
 }
 
 

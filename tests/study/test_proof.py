@@ -81,7 +81,7 @@ def test_repeats_that_scatter_more_than_the_model_believes_widen_the_claim() -> 
         ((), "improved"),
         (((2, {"failure": "stopped or restarted under load"}),), "no-improvement"),
         (((2, {"peak": UNMET}),), "no-improvement"),
-        (((2, {"peak": GUESS}),), "no-improvement"),
+        (((2, {"peak": GUESS}),), "improved"),  # it ran out of time, and is repeated
         (((0, {"peak": UNMET}),), "improved"),
         # A disturbance of the whole machine affects both sides.
         (((0, {"peak": UNMET}), (2, {"peak": UNMET})), "improved"),
@@ -114,3 +114,16 @@ def test_a_verdict_contains_the_gain_of_each_bed(beds: tuple[str, ...]) -> None:
     verdict = decide_verdict(replace(state, beds=beds))
     assert {bed: gain.pairs for bed, gain in verdict.beds.items()} == dict.fromkeys(beds, 4)
     assert verdict.disagree is (False if beds else None)
+
+
+def test_guesses_prove_nothing() -> None:
+    """No rate met the objective in any measurement of the winner."""
+    state = believed((STOCK, 90.0), (ADVICE, 100.0), (OTHER, 120.0), sd=0.02)
+    state = measured_again(state, Phase.FINALIST, (2, 121.0), (1, 100.0))
+    proven = measured_again(state, Phase.CONFIRM, *PROOF)
+    guesses = [
+        replace(t, peak=GUESS) if t.phase is Phase.CONFIRM and t.source_trial == 2 else t
+        for t in proven.trials
+    ]
+    assert decide_verdict(proven).verdict == "improved"
+    assert decide_verdict(replace(proven, trials=tuple(guesses))).verdict == "no-improvement"

@@ -306,6 +306,8 @@ def _build_log_tunable(config: Config) -> Tunable:
 _KEEPALIVE_PARAMETER = "upstream_keepalive"
 _HTTP_VERSION_TEXT = r"""'\n    proxy_http_version 1.1;\n    proxy_set_header Connection "";'"""
 _CONNECTION_HEADER_TEXT = r"""'proxy_set_header Connection "";{}'"""
+_HTTP_DIRECTIVES = "(?:proxy|grpc)_pass"
+_OWN_REASON = "the site sets its own `proxy_http_version` or `Connection` header for its upstreams"
 _PARTIAL_REASON = "only some upstreams set `keepalive`: set it in all of them to tune it"
 _VERSION_REASON = "`keepalive` has no effect without `proxy_http_version 1.1`"
 _HEADER_REASON = '`keepalive` has no effect without `proxy_set_header Connection ""`'
@@ -316,31 +318,32 @@ _LinesByScope = Mapping[tuple[int, ...], list[PlacedDirective]]
 
 
 def _list_proxy_keepalive(config: Config) -> Iterator[Tunable]:
-    upstreams = _find_upstreams(config, "proxy_pass")
+    upstreams = _find_upstreams(config, _HTTP_DIRECTIVES)
     has_keepalive, is_own = bool(_list_keepalive_lines(upstreams)), _sets_connection(config)
+    # gRPC uses HTTP/2, so its connections are always kept.
+    is_effective = is_own or not _find_upstreams(config, "proxy_pass")
     upstream_ends = (
         _find_upstream_ends(config, "proxy_pass")
         if not has_keepalive and find_block_start(config, "http")
         else []
     )
     if has_keepalive:
-        reason = _explain_keepalive(config, upstreams, is_own=is_own)
+        reason = _explain_keepalive(config, upstreams, is_effective=is_effective)
     elif is_own:
-        reason = (
-            "the site sets its own `proxy_http_version` or `Connection` header for its upstreams"
-        )
+        reason = _OWN_REASON
     else:
         reason = "" if upstream_ends else "no `upstream` for `keepalive` exists"
-    insertion = DirectiveInsertion(0, upstream_ends, "\n        keepalive ", ";")
     yield Tunable(
         _KEEPALIVE_PARAMETER,
         "keepalive",
-        _INEFFECTIVE_NUMBER if has_keepalive and not is_own else NUMBER,
+        _INEFFECTIVE_NUMBER if has_keepalive and not is_effective else NUMBER,
         ("upstream",),
-        insertion,
+        DirectiveInsertion(0, upstream_ends, "\n        keepalive ", ";"),
         partial(_is_inside, upstreams),
         skip_reason=reason,
-        extra_edits=_omit_zero_keepalive if has_keepalive and is_own else _clear_connection_header,
+        extra_edits=_omit_zero_keepalive
+        if has_keepalive and is_effective
+        else _clear_connection_header,
     )
     insertion = DirectiveInsertion(
         1000, upstream_ends, "\n        keepalive_requests ", ";", _KEEPALIVE_PARAMETER
@@ -367,21 +370,21 @@ def _is_connection(header_line: PlacedDirective) -> bool:
     return [word.strip("\"'").lower() for word in header_line.words[:1]] == ["connection"]
 
 
-def _explain_keepalive(config: Config, upstreams: _Upstreams, *, is_own: bool) -> str:
+def _explain_keepalive(config: Config, upstreams: _Upstreams, *, is_effective: bool) -> str:
     """Return why the `keepalive` of ``upstreams`` is not tuned, or an empty string.
 
-    ``is_own`` is true if the site sets the HTTP version or the `Connection` header.
+    ``is_effective`` is false if the site sets neither the HTTP version nor the `Connection` header.
     """
     if _is_partial(upstreams):
         return _PARTIAL_REASON
-    if is_own:
+    if is_effective:
         return _explain_closing(config, upstreams)
     return "" if find_block_start(config, "http") else _VERSION_REASON
 
 
 def _explain_closing(config: Config, upstreams: _Upstreams) -> str:
-    """Return why nginx closes some connections to ``upstreams`` after each request, or an empty
-    string.
+    """Return why nginx closes connections to ``upstreams`` after each request, or an empty string. If
+    there is a `location /`, which carries most of the load, other locations do not count.
     """
     kept_words = {
         word
@@ -391,22 +394,38 @@ def _explain_closing(config: Config, upstreams: _Upstreams) -> str:
     version_lines = _map_scopes(config, "proxy_http_version")
     header_lines = _map_scopes(config, "proxy_set_header")
     values_by_variable = _map_variables(config)
+    reasons: dict[bool, list[str]] = {True: [], False: []}  # of `location /`, and of other places
     for scope, pass_lines in _map_scopes(config, "proxy_pass").items():
-        if kept_words.isdisjoint((line.words or ("",))[0] for line in pass_lines):
-            continue
-        versions = {w.strip("\"'") for line in _inherit(version_lines, scope) for w in line.words}
-        if versions.isdisjoint(("1.1", "2")):
-            return _VERSION_REASON
-        # By default, nginx sends `close`. A block that sets other headers does not inherit this one.
-        connections = [
-            line.words[1].strip("\"'")
-            for line in _inherit(header_lines, scope)
-            if _is_connection(line) and len(line.words) > 1
-        ] or ["close"]
-        sent_values = (v for word in connections for v in values_by_variable.get(word, [word]))
-        if any(value.lower() == "close" for value in sent_values):
-            return _HEADER_REASON
-    return ""
+        if not kept_words.isdisjoint((line.words or ("",))[0] for line in pass_lines):
+            block = config.directives[scope[-1]] if scope else None
+            is_root = block is not None and (block.name, *block.words) == ("location", "/")
+            reasons[is_root].append(
+                _explain_scope(
+                    _inherit(version_lines, scope),
+                    _inherit(header_lines, scope),
+                    values_by_variable,
+                )
+            )
+    return next(filter(None, reasons[True] or reasons[False]), "")
+
+
+def _explain_scope(
+    version_lines: Iterable[PlacedDirective],
+    header_lines: Iterable[PlacedDirective],
+    values_by_variable: Mapping[str, list[str]],
+) -> str:
+    """Return why the directives that apply in a block close connections, or an empty string."""
+    versions = {word.strip("\"'") for line in version_lines for word in line.words}
+    if versions.isdisjoint(("1.1", "2")):
+        return _VERSION_REASON
+    # By default, nginx sends `close`. A block that sets other headers does not inherit this one.
+    connections = [
+        line.words[1].strip("\"'")
+        for line in header_lines
+        if _is_connection(line) and len(line.words) > 1
+    ] or ["close"]
+    sent_values = (v for word in connections for v in values_by_variable.get(word, [word]))
+    return _HEADER_REASON if any(value.lower() == "close" for value in sent_values) else ""
 
 
 def _map_scopes(config: Config, directive: str) -> _LinesByScope:
@@ -506,7 +525,7 @@ def _omit_zero_keepalive(config: Config, baseline_connections: Value) -> Iterato
     """
     if not baseline_connections:
         return
-    for placed_directive in _list_keepalive_lines(_find_upstreams(config, "proxy_pass")):
+    for placed_directive in _list_keepalive_lines(_find_upstreams(config, _HTTP_DIRECTIVES)):
         start_position = placed_directive.path, placed_directive.directive.name.start
         yield Edit.insert_text(start_position, f"{{%+ if {_KEEPALIVE_PARAMETER} %}}")
         yield Edit.insert_text(_find_statement_end(config, placed_directive), "{% endif +%}")
@@ -580,8 +599,8 @@ def _map_pass_targets(config: Config, directives: str) -> Mapping[str, list[str]
 
 def _strip_url(url: str) -> str:
     """Return the address in a URL, without the scheme and the path. A socket keeps its path."""
-    address = url.partition("://")[2] or url
-    return address if address.startswith("unix:") else address.partition("/")[0]
+    address = (url.partition("://")[2] or url).strip("\"'")
+    return address if address.startswith("unix:") else re.split(r"/|(?<=.)\$", address)[0]
 
 
 def _map_variables(config: Config) -> Mapping[str, list[str]]:

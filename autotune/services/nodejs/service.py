@@ -122,8 +122,10 @@ grep -s '^MemTotal:' /proc/meminfo
 grep -Hs . "/sys/fs/cgroup$group/memory.max" "/sys/fs/cgroup$group/memory.high"
 for file in $(grep -lsF ":$group" /proc/[0-9]*/cgroup); do
     process=${{file%/cgroup}}
-    case $(cat "$process/comm") in
-        node* | MainThread)
+    # Some applications, such as Next.js, change the names of their processes.
+    case $(cat "$process/comm") in npm* | yarn* | pnpm*) continue ;; esac
+    case $(readlink "$process/exe") in
+        */node | */nodejs | */node-[0-9]* | */node[0-9]*)
             echo process
             tr '\0' '\n' <"$process/environ" |
                 grep -E '^(NODE_UNIQUE_ID|{POOL_VARIABLE}|{FLAGS_VARIABLE})=' ;;
@@ -212,14 +214,15 @@ def parse_effective(output: str) -> Settings:
 
 
 def _find_memory(output: str) -> int | None:
-    """Return how many bytes of memory a process may use: the host's memory, or a lower limit of the
-    unit. Return ``None`` if the memory is unknown.
+    """Return how many bytes of memory a process may use. Return ``None`` if the memory is unknown, or if
+    a limit of the unit is lower, because older versions of Node.js ignore the limit.
 
     Node.js reads the same values (libuv, `uv_get_constrained_memory`).
     """
     total_match = re.search(r"(?m)^MemTotal:\s+([0-9]{1,15}) kB$", output)
     limits = re.findall(r"(?m)^/sys/fs/cgroup/\S+:([0-9]{1,19})$", output)
-    return min([int(total_match[1]) * 1024, *map(int, limits)]) if total_match else None
+    memory = int(total_match[1]) * 1024 if total_match else 0
+    return memory if memory and all(int(limit) >= memory for limit in limits) else None
 
 
 def find_semi_space_size(memory: int) -> int:

@@ -128,10 +128,10 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
     process_manager = next(
         (placed.words[0] for placed in config.find_all("pm") if placed.words), ""
     )
+    reason = _explain_process_limit(config)
+    shared_reason = _explain_shared_limit(config)
     yield Tunable("pm", "pm", QUOTED_WORD)
-    yield Tunable(
-        "max_children", "pm.max_children", NUMBER, skip_reason=_explain_process_limit(config)
-    )
+    yield Tunable("max_children", "pm.max_children", NUMBER, skip_reason=reason or shared_reason)
     value_ends = find_value_end(config, "pm.max_children")
     for parameter_name, directive, notation, default_value, insertion_positions in (
         ("process_idle_timeout", "pm.process_idle_timeout", SECONDS_WITH_SUFFIX, 10, value_ends),
@@ -152,17 +152,23 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
             f"pm.{parameter_name}",
             NUMBER,
             insertion=insertion if is_not_dynamic else None,
+            skip_reason=shared_reason,  # its rules compare it with `max_children`
         )
 
 
 def _explain_process_limit(config: Config) -> str:
-    """Return why the number of processes is not tuned, or an empty string.
+    """Return why `pm.max_children` is not the only limit of processes, or an empty string."""
+    process_limit = config.find_last_number("process.max", 0)
+    return f"`process.max = {process_limit}` limits all pools together" if process_limit else ""
+
+
+def _explain_shared_limit(config: Config) -> str:
+    """Return why the number of processes is not tuned if several pools set the same number, or an empty
+    string.
 
     The rules about memory and connections count `pm.max_children` once, but each pool starts that many
     processes.
     """
-    if process_limit := config.find_last_number("process.max", 0):
-        return f"`process.max = {process_limit}` limits all pools together"
     pool_limits = config.find_all("pm.max_children")
     distinct_limits = {
         NUMBER.parse(word.strip("\"'")) for placed in pool_limits for word in placed.words[:1]
