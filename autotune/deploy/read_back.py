@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from autotune.deploy.deploy_result import DeployResult, HostRecord, SettingMismatch
@@ -55,7 +55,7 @@ def confirm_state(
     for host_name in desired.hosts:
         check_units_run(hosts[host_name], desired, observed_before[host_name], observed[host_name])
         check_files_unchanged(host_name, desired, observed[host_name])
-    effective_settings = find_effective_settings(
+    effective_settings = merge_tier_values(
         desired, {host_name: values for host_name, (_, values) in read_back_results.items()}
     )
     changes_by_host = {
@@ -108,44 +108,34 @@ def read_back_host(
     return observed, effective_values
 
 
-def merge_tier_values(requested: Settings, values_by_host: Iterable[Settings]) -> dict[str, Value]:
+def merge_tier_values(
+    desired: DesiredState, values_by_host: Mapping[str, Settings]
+) -> dict[str, Value]:
     """Return one effective value per parameter for all hosts of a tier.
 
     If effective values differ between hosts, a value that differs from the requested value is
-    returned.
+    returned. A requested value is effective only if every host with the service reported it.
     """
-    effective_values: dict[str, Value] = {}
-    for host_values in values_by_host:
-        for parameter_name, value in host_values.items():
-            known_value = effective_values.get(parameter_name)
+    requested, effective_values = desired.settings, dict[str, Value]()
+    for host_values in values_by_host.values():
+        for name, value in host_values.items():
+            known_value = effective_values.get(name)
             if known_value is None or (
-                parameter_name in requested
-                and _is_same_value(requested[parameter_name], known_value)
+                name in requested and _is_same_value(requested[name], known_value)
             ):
-                effective_values[parameter_name] = value
-    return effective_values
-
-
-def find_effective_settings(
-    desired: DesiredState, values_by_host: Mapping[str, Settings]
-) -> dict[str, Value]:
-    """Return the effective values that every host with the service reported, and values that differ
-    from the requested values. If only some hosts reported a requested value, other hosts may have
-    another value.
-    """
-    effective = merge_tier_values(desired.settings, values_by_host.values())
+                effective_values[name] = value
     unreported_names = {
         name
         for host_name, host_values in values_by_host.items()
         for instance in desired.instances_on(host_name)
-        for name in effective.keys() - host_values.keys()
+        for name in effective_values.keys() - host_values.keys()
         if ParameterName.parse(name).service_prefix == instance.parameter_prefix
     }
     return {
         name: value
-        for name, value in effective.items()
+        for name, value in effective_values.items()
         if name not in unreported_names
-        or (name in desired.settings and not _is_same_value(desired.settings[name], value))
+        or (name in requested and not _is_same_value(requested[name], value))
     }
 
 

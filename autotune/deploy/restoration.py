@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -22,6 +22,8 @@ from autotune.errors import AutotuneError
 from autotune.services.base import Action
 from autotune.target.messages import format_count
 from autotune.transports.parallel_hosts import HostResults, run_on_all
+
+Permissions = tuple[int | None, str | None, str | None]  # mode, owner and ACL of a file
 
 
 @dataclass
@@ -81,6 +83,17 @@ def _begin_restore(host: ManagedHost) -> HostRestore | None:
         return None
     host.remove_staged()
     observed = host.observe(host.original_state)
+    # autotune changes only the content of files that existed before the study.
+    permissions = {
+        path: (file.mode, file.owner, file.acl)
+        for path, file in host.original_state.files.items()
+        if path in host.backup.last_written and file.content is not None
+    }
+    for path in _list_replaced_permissions(permissions, observed):
+        host.note(
+            f"{host.name}: replaced the mode, owner or ACL of {path}, which others had set, with the "
+            "original"
+        )
     desired, refusals = host.select_restorable(_find_restorable_state(host, observed), observed)
     plan = plan_host(desired, observed, {}, dict.fromkeys(desired.units, Action.RESTART))
     return HostRestore(host, desired, plan, refusals)
@@ -122,7 +135,14 @@ def _find_restorable_state(host: ManagedHost, observed: ObservedHost) -> HostSta
     """
     original_state = host.original_state
     existing_units = {unit for unit in original_state.units if observed.units[unit].exists}
-    units = _select_unmasked_units(host, observed, existing_units)
+    masked_units = _find_masked_units(existing_units, host.backup.enabled, observed)
+    for unit in sorted(masked_units):
+        host.note(f"{host.name}: skipped {unit}, which was masked after the backup")
+    units = {
+        unit: is_running
+        for unit, is_running in original_state.units.items()
+        if unit in existing_units - masked_units
+    }
     existing_sysctls = {
         name: v for name, v in original_state.sysctls.items() if observed.sysctls[name] is not None
     }
@@ -130,7 +150,6 @@ def _find_restorable_state(host: ManagedHost, observed: ObservedHost) -> HostSta
     for missing_name in sorted({*original_state.units, *original_state.sysctls} - found_names):
         host.note(f"{host.name}: skipped {missing_name}, which no longer exists")
     _note_replaced_values(host, observed, existing_sysctls)
-    _note_replaced_permissions(host, observed)
     foreign_paths = {
         path
         for path in original_state.files.keys() - host.backup.last_written.keys()
@@ -151,24 +170,14 @@ def _find_restorable_state(host: ManagedHost, observed: ObservedHost) -> HostSta
     )
 
 
-def _select_unmasked_units(
-    host: ManagedHost, observed: ObservedHost, existing_units: Collection[str]
-) -> dict[str, bool]:
-    """Return the original states of the existing units, without units that others have masked. These
-    units are reported.
-    """
-    masked_units = {
-        unit
-        for unit in existing_units
-        if observed.units[unit].is_masked
-        and host.backup.enabled.get(unit) != observed.units[unit].enabled
-    }
-    for unit in sorted(masked_units):
-        host.note(f"{host.name}: skipped {unit}, which was masked after the backup")
+def _find_masked_units(
+    units: Iterable[str], enabled: Mapping[str, str], observed: ObservedHost
+) -> set[str]:
+    """Return the units that others have masked since the backup, which contains ``enabled``."""
     return {
-        unit: is_running
-        for unit, is_running in host.original_state.units.items()
-        if unit in existing_units and unit not in masked_units
+        unit
+        for unit in units
+        if observed.units[unit].is_masked and enabled.get(unit) != observed.units[unit].enabled
     }
 
 
@@ -184,24 +193,22 @@ def _note_replaced_values(
             )
 
 
-def _note_replaced_permissions(host: ManagedHost, observed: ObservedHost) -> None:
-    """Report files whose mode, owner or ACL others have changed, and that are restored.
-
-    autotune changes only the content of files that existed before the study.
+def _list_replaced_permissions(
+    permissions: Mapping[str, Permissions], observed: ObservedHost
+) -> list[str]:
+    """Return the files whose mode, owner or ACL others have changed. ``permissions`` contains the
+    originals of restored files, or ``None`` for unknown values.
     """
-    for path in sorted(host.backup.last_written.keys() & host.original_state.files.keys()):
-        original, current = host.original_state.files[path], observed.files[path]
-        is_kept_file = current.kind == "file" and original.content is not None
-        has_same_permissions = (
-            original.mode in (None, current.mode)
-            and original.owner in (None, current.owner)
-            and original.acl in (None, current.acl)
+    return [
+        path
+        for path, (mode, owner, acl) in sorted(permissions.items())
+        if (current := observed.files[path]).kind == "file"
+        and not (
+            mode in (None, current.mode)
+            and owner in (None, current.owner)
+            and acl in (None, current.acl)
         )
-        if is_kept_file and not has_same_permissions:
-            host.note(
-                f"{host.name}: replaced the mode, owner or ACL of {path}, which others had set, with the "
-                "original"
-            )
+    ]
 
 
 def _select_definitions(

@@ -11,7 +11,6 @@ from autotune.deploy.host_state import HostState, ObservedHost, ObservedUnit
 from autotune.deploy.read_back import (
     StackNotReady,
     check_units_run,
-    find_effective_settings,
     merge_tier_values,
 )
 from autotune.runtimes.systemd import parse_units
@@ -36,7 +35,8 @@ ASKED: Settings = {"web.children": 8, "web.backlog": 511, "web.growth": 1.317284
 def test_the_host_that_is_not_as_asked_is_told(
     hosts: list[dict[str, float]], effective: dict[str, float]
 ) -> None:
-    assert merge_tier_values(ASKED, hosts) == effective
+    desired: Any = SimpleNamespace(settings=ASKED, instances_on=lambda _: [])
+    assert merge_tier_values(desired, dict(zip("abc", hosts, strict=False))) == effective
 
 
 def unit(active: str, sub: str, restarts: int) -> str:
@@ -101,4 +101,4 @@ def test_a_value_that_only_some_hosts_reported_is_not_in_effect() -> None:
         "db1": {"db.redis.threads": 2},
     }
     effective = {"web.nginx.gzip": 1, "web.nginx.queue": 128, "db.redis.threads": 2}
-    assert find_effective_settings(desired, values_by_host) == effective
+    assert merge_tier_values(desired, values_by_host) == effective

@@ -30,5 +30,5 @@ def test_every_deployment_and_what_holds_it_back(tmp_path: Path) -> None:
     # The diff is that of the baseline's own deployment.
     assert "web.here.apache" not in planned["diff"]
     said = format_plan(planned)
-    assert "2 deployments. Each is tried with its recommended settings first:" in said
+    assert "2 choices of software. Each is tried with its recommended settings first:" in said
     assert "web.service apache+mod_php" in said
