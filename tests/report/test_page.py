@@ -9,6 +9,7 @@ import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,14 @@ def test_a_page_stands_alone(name: str) -> None:
 def test_the_verdict_comes_first(name: str, said: str) -> None:
     document = page(opened(name))
     assert said in document[: document.index("<main>")]
+
+
+def test_each_command_is_a_line_of_its_own(tmp_path: Path) -> None:
+    study = open_study(lab_study(tmp_path))
+    commands = build_study_view(study).next_steps.apply
+    assert len(commands) > 1
+    (block,) = re.findall(r"To apply:</p>\s*<pre[^>]*>(.*?)</pre>", page(study), re.S)
+    assert unescape(re.sub("<[^>]+>", "", block)).splitlines() == [*commands]
 
 
 def test_a_study_that_stopped_after_its_baseline_can_be_resumed() -> None:
