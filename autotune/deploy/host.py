@@ -337,7 +337,7 @@ class ManagedHost:
         have changed are copied. The copies, and kernel values that others had set, are reported.
         Raises the errors of `RuntimeHost.apply`.
         """
-        self._note_foreign_values(plan)
+        self.note_foreign_values(plan.sysctls, plan.replaced)
         digests = {path: desired.files[path].digest for path in plan.files_to_write}
         written_values = {**digests, **plan.sysctls, **dict.fromkeys(plan.boot_changes, ANY_DIGEST)}
         self.backup = self.backup.with_written_digests(written_values, plan.replaced)
@@ -353,13 +353,17 @@ class ManagedHost:
         )
         return parse_boot_seconds(command_results)
 
-    def _note_foreign_values(self, plan: HostPlan) -> None:
-        """Report kernel values that others had set, and that ``plan`` replaces."""
-        for name, value in plan.sysctls.items():
-            replaced_value = plan.replaced.get(name)
-            if replaced_value is not None and self.backup.is_foreign_value(name, replaced_value):
+    def note_foreign_values(
+        self, sysctls: Mapping[str, str], current_values: Mapping[str, str | None]
+    ) -> None:
+        """Report kernel values that others had set, and that ``sysctls`` replaces."""
+        for name, value in sysctls.items():
+            current_value = current_values.get(name)
+            if current_value in (None, value):
+                continue
+            if self.backup.is_foreign_value(name, current_value):
                 self.note(
-                    f"{self.name}: replaced {name} = {replaced_value}, which others had set, with {value}"
+                    f"{self.name}: replaced {name} = {current_value}, which others had set, with {value}"
                 )
 
     def restore(self, desired: HostState, plan: HostPlan) -> list[str]:

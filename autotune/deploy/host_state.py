@@ -68,11 +68,13 @@ class ObservedFile:
         return (
             self.kind == "file"
             and self.detail == desired.digest
-            and desired.mode in (None, self.mode)
-            and desired.owner in (None, self.owner)
             and desired.modified in (None, self.modified)
-            and desired.acl in (None, self.acl)
+            and self.has_permissions(desired.mode, desired.owner, desired.acl)
         )
+
+    def has_permissions(self, mode: int | None, owner: str | None, acl: str | None) -> bool:
+        """True if these are the permissions of the file. ``None`` means any."""
+        return mode in (None, self.mode) and owner in (None, self.owner) and acl in (None, self.acl)
 
 
 # Units in other states, such as `static` or `masked`, cannot be enabled or disabled.

@@ -149,7 +149,7 @@ def _find_restorable_state(host: ManagedHost, observed: ObservedHost) -> HostSta
     found_names = {*existing_units, *existing_sysctls, *host.created_units}
     for missing_name in sorted({*original_state.units, *original_state.sysctls} - found_names):
         host.note(f"{host.name}: skipped {missing_name}, which no longer exists")
-    _note_replaced_values(host, observed, existing_sysctls)
+    host.note_foreign_values(existing_sysctls, observed.sysctls)
     foreign_paths = {
         path
         for path in original_state.files.keys() - host.backup.last_written.keys()
@@ -181,18 +181,6 @@ def _find_masked_units(
     }
 
 
-def _note_replaced_values(
-    host: ManagedHost, observed: ObservedHost, sysctls: Mapping[str, str]
-) -> None:
-    """Report kernel values that others had set, and that the restore of ``sysctls`` replaces."""
-    for name, value in sysctls.items():
-        current_value = observed.sysctls[name]
-        if current_value != value and host.backup.is_foreign_value(name, current_value):
-            host.note(
-                f"{host.name}: replaced {name} = {current_value}, which others had set, with {value}"
-            )
-
-
 def _list_replaced_permissions(
     permissions: Mapping[str, Permissions], observed: ObservedHost
 ) -> list[str]:
@@ -202,12 +190,8 @@ def _list_replaced_permissions(
     return [
         path
         for path, (mode, owner, acl) in sorted(permissions.items())
-        if (current := observed.files[path]).kind == "file"
-        and not (
-            mode in (None, current.mode)
-            and owner in (None, current.owner)
-            and acl in (None, current.acl)
-        )
+        if observed.files[path].kind == "file"
+        and not observed.files[path].has_permissions(mode, owner, acl)
     ]
 
 

@@ -86,13 +86,14 @@ def parse_options(
         option_name, argument = _split_option(word)
         if long_options:
             option_name = expand_prefix(option_name, known_options)
-        has_no_value = option_name in flag_options or not option_name.startswith("-")
-        if argument is None and long_options and option_name.startswith("--"):
-            is_option_next = bool(remaining_words) and _OPTION_PATTERN.match(
-                remaining_words[0].text
-            )
-            has_no_value |= option_name not in known_options and bool(is_option_next)
-        if has_no_value:
+        next_text = remaining_words[0].text if remaining_words else ""
+        is_unknown = option_name.startswith("--") and option_name not in known_options
+        is_unknown_flag = bool(long_options and is_unknown and _OPTION_PATTERN.match(next_text))
+        if (
+            option_name in flag_options
+            or not option_name.startswith("-")
+            or (argument is None and is_unknown_flag)
+        ):
             yield Directive(word)
             continue
         if argument is None:

@@ -1314,7 +1314,5 @@ def test_a_kernel_value_that_others_set_during_the_study_is_named(
     host = locked("study")
     deploy(host, tuned(tmp_path))
     for found in ("Linux", "Other"):
-        host._note_foreign_values(
-            HostPlan(sysctls={"kernel.ostype": "Linux"}, replaced={"kernel.ostype": found})
-        )
-    assert host.notes == ["here: replaced kernel.ostype = Other, which others had set, with Linux"]
+        host.note_foreign_values({"kernel.ostype": "Tuned"}, {"kernel.ostype": found})
+    assert host.notes == ["here: replaced kernel.ostype = Other, which others had set, with Tuned"]

@@ -62,6 +62,13 @@ def web(text: str) -> tuple[AdoptedTier, DiscoveredHost]:
     return adopt_tier(DiscoveredTier("web", (front,))), site
 
 
+def skipped(tier: AdoptedTier, site: DiscoveredHost, name: str, reason: str) -> None:
+    """The file stays, and the parameter is not tuned for this reason."""
+    given_back(tier, site)
+    assert name not in tier.baseline_values
+    assert tier.skipped[name] == reason
+
+
 def with_changes(tier: AdoptedTier, changed: Mapping[str, Value]) -> str:
     return next(text for path, text in rendered(tier, changed).items() if path.endswith(MAIN))
 
@@ -200,10 +207,7 @@ PARTIAL = "only some upstreams set `keepalive`: set it in all of them to tune it
     ],
 )  # fmt: skip
 def test_connections_that_only_some_requests_keep_are_no_baseline(text: str, reason: str) -> None:
-    tier, site = lb(text)
-    given_back(tier, site)
-    assert "nginx.upstream_keepalive" not in tier.baseline_values
-    assert tier.skipped["nginx.upstream_keepalive"] == reason
+    skipped(*lb(text), "nginx.upstream_keepalive", reason)
 
 
 def test_connections_to_a_pool_that_nginx_closes_can_be_kept() -> None:
@@ -227,10 +231,7 @@ def test_connections_to_a_pool_that_nginx_closes_can_be_kept() -> None:
     ],
 )  # fmt: skip
 def test_connections_to_pools_that_only_one_side_keeps(text: str, reason: str) -> None:
-    tier, site = web(text)
-    given_back(tier, site)
-    assert "nginx.fastcgi_keepalive" not in tier.baseline_values
-    assert tier.skipped["nginx.fastcgi_keepalive"] == reason
+    skipped(*web(text), "nginx.fastcgi_keepalive", reason)
 
 
 @pytest.mark.stack
