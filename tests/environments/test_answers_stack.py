@@ -24,6 +24,7 @@ from autotune.transports.request import Request
 from tests.loads.pages import ERROR_PAGES, news, shop
 from tests.loads.servers import nginx
 from tests.ports import free_port
+from tests.undisturbed import undisturbed
 
 pytestmark = pytest.mark.stack
 
@@ -80,17 +81,22 @@ def check_of(endpoint: Endpoint) -> AnswerCheck:
 
 
 def read(check: AnswerCheck, endpoint: Endpoint, seconds: float = 2.0) -> Reading:
+    """Return a valid reading, because without CPU time the generator cannot send all requests."""
     spec = LoadSpec(400.0, seconds, timeout=5.0, latency_limit=SLO.limit, ramp_seconds=0.0)
     request = Request(endpoint, "/")
-    result = take_reading(
-        HttperfGenerator(),
-        request,
-        spec,
-        LocalTransport(),
-        max_rate=400.0,
-        validator=check.validator,
-    )
-    return build_reading(result, spec)
+
+    def take() -> Reading:
+        result = take_reading(
+            HttperfGenerator(),
+            request,
+            spec,
+            LocalTransport(),
+            max_rate=400.0,
+            validator=check.validator,
+        )
+        return build_reading(result, spec)
+
+    return undisturbed(take, lambda reading: reading.is_valid)
 
 
 @pytest.mark.parametrize("site", [shop, news])
