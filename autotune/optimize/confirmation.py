@@ -259,28 +259,37 @@ class Proof:
 
 
 def _list_undisturbed_ratios(measurements: Sequence[SideMeasurement]) -> list[Estimate]:
-    """Return the ratio of winner to baseline for each pair without a disturbed measurement."""
-    threshold_by_side = {
-        side: find_outlier_threshold([m.peak for m in measurements if m.is_winner is side])
+    """Return the ratio of winner to baseline for each pair without a disturbed measurement.
+
+    Drift lowers both measurements of a pair. A pair is left out only if its ratio differs, too.
+    """
+    pairs = _list_pairs(measurements)
+    if not pairs:
+        return []
+    winner_threshold, baseline_threshold = (
+        find_outlier_threshold([m.peak for m in measurements if m.is_winner is side])
         for side in (True, False)
-    }
-    ratios = []
-    for first_measurement, second_measurement in zip(
-        measurements[::2], measurements[1::2], strict=False
-    ):
-        if first_measurement.is_winner is second_measurement.is_winner:
-            continue  # two measurements of one side show no gain
-        winner_measurement, baseline_measurement = (
-            (first_measurement, second_measurement)
-            if first_measurement.is_winner
-            else (second_measurement, first_measurement)
-        )
-        if (
-            winner_measurement.peak.value >= threshold_by_side[True]
-            and baseline_measurement.peak.value >= threshold_by_side[False]
-        ):
-            ratios.append(winner_measurement.peak.ratio_to(baseline_measurement.peak))
-    return ratios
+    )
+    ratios = [winner_peak.ratio_to(baseline_peak) for winner_peak, baseline_peak in pairs]
+    median_log_ratio = median(ratio.log_mean for ratio in ratios)
+    max_difference = compute_max_repeat_difference(fmean(ratio.sd for ratio in ratios))
+    return [
+        ratio
+        for ratio, (winner_peak, baseline_peak) in zip(ratios, pairs, strict=True)
+        if (winner_peak.value >= winner_threshold and baseline_peak.value >= baseline_threshold)
+        or abs(ratio.log_mean - median_log_ratio) <= max_difference
+    ]
+
+
+def _list_pairs(measurements: Sequence[SideMeasurement]) -> list[tuple[Estimate, Estimate]]:
+    """Return the peaks of winner and baseline in each complete pair. Two measurements of one side are
+    no pair.
+    """
+    peaks_by_side = [
+        {m.is_winner: m.peak for m in pair}
+        for pair in zip(measurements[::2], measurements[1::2], strict=False)
+    ]
+    return [(peaks[True], peaks[False]) for peaks in peaks_by_side if len(peaks) == 2]
 
 
 def estimate_repeat_sd(log_differences: Sequence[float]) -> float:

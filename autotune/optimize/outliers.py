@@ -25,6 +25,9 @@ MAX_REPEAT_SDS, MIN_OUTLIER_DIFFERENCE = 4.0, 0.15
 # a measurement that differs from its prediction by more than this many sds is not noise
 MAX_PREDICTION_SDS = 3.0
 MIN_REPEATS = 3  # with fewer repeats, a disturbed repeat cannot be recognized
+# If more than this fraction of the repeats, and more than one, would count as disturbed, none does: the
+# configuration itself varies, for example between a warm and a cold cache.
+MAX_DISTURBED_FRACTION = 1 / 4
 
 
 def compute_max_repeat_difference(sd: float) -> float:
@@ -37,13 +40,16 @@ def compute_max_repeat_difference(sd: float) -> float:
 
 def find_outlier_threshold(peaks: Sequence[Estimate]) -> float:
     """Return the peak below which a measurement of one configuration counts as disturbed; 0 if there
-    are too few measurements. The median of an even number is the higher middle one.
+    are too few measurements, or if too many of them are low. The median of an even number is the higher
+    middle one.
     """
     if len(peaks) < MIN_REPEATS:
         return 0.0
     mean_sd = sum(peak.sd for peak in peaks) / len(peaks)
     median_peak = median_high(peak.value for peak in peaks)
-    return median_peak * exp(-compute_max_repeat_difference(mean_sd))
+    threshold = median_peak * exp(-compute_max_repeat_difference(mean_sd))
+    low_count = sum(peak.value < threshold for peak in peaks)
+    return threshold if low_count <= max(1, len(peaks) * MAX_DISTURBED_FRACTION) else 0.0
 
 
 def exceeds_prediction(differences: Array, sds: Array) -> npt.NDArray[np.bool_]:

@@ -130,6 +130,18 @@ def test_a_disturbed_measurement_takes_its_pair_with_it() -> None:
     assert found.ratio == pytest.approx(honest.ratio, rel=0.03)
 
 
+def test_a_configuration_that_varies_is_not_judged_by_its_better_half() -> None:
+    rng = np.random.default_rng(5)
+    clear = readings(rng, 1.5, 10, 0.02)
+    winner_indices = [i for i, one in enumerate(clear) if one.is_winner]
+    varying = [halved(one) if i in winner_indices[1:3] else one for i, one in enumerate(clear)]
+    found = compute_gain(varying)
+    assert found is not None
+    assert found.pairs == 5
+    assert found.low < 1.0
+    assert not proof(varying).is_proven
+
+
 def test_the_spread_of_repeats_is_that_of_one_measurement() -> None:
     rng = np.random.default_rng(3)
     logs = rng.normal(0, 0.05, (400, 8))

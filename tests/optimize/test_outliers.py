@@ -26,6 +26,22 @@ def test_two_repeats_do_not_show_which_of_them_was_disturbed() -> None:
     assert find_outlier_threshold([Estimate.from_value(value, 0.01) for value in (100, 20)]) == 0.0
 
 
+@pytest.mark.parametrize(
+    ("values", "disturbed"),
+    [
+        ((60, 60, 150, 150), 0),
+        ((60, 150, 150, 150), 1),
+        ((150, 60, 60, 150, 150), 0),
+        ((60, 150, 150), 1),
+        ((60, 60, 150, 150, 150, 150, 150, 150), 2),
+        ((60, 60, 60, 150, 150, 150, 150, 150), 0),
+    ],
+)
+def test_only_a_minority_of_repeats_is_disturbed(values: tuple[int, ...], disturbed: int) -> None:
+    threshold = find_outlier_threshold([Estimate.from_value(value, 0.02) for value in values])
+    assert sum(value < threshold for value in values) == disturbed
+
+
 def test_a_difference_counts_in_multiples_of_its_sd() -> None:
     differences, sds = np.array([0.29, 0.31, 0.31, -9.0]), np.array([0.1, 0.1, 0.2, 0.1])
     assert exceeds_prediction(differences, sds).tolist() == [False, True, False, False]
