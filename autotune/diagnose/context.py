@@ -66,6 +66,19 @@ class ReadingContext:
         threads = self.find_setting(instance, parameter_name) if parameter_name else None
         return None if threads is None else max(threads, 1)
 
+    def estimate_idle_connections(self, pool: InstanceActivity) -> float:
+        """Return the maximum mean number of idle connections that servers keep open to ``pool``.
+
+        While connections wait at the pool's socket, hardly any other connection is idle.
+        """
+        idle_count = 0
+        for server in self.instances_on(pool.host):
+            switch, size = self.find_diagnosis(server).kept_connections
+            is_kept = bool(switch) and self.settings.get(f"{server.label}.{switch}") is True
+            if is_kept and server.tier == pool.tier:
+                idle_count += max(1, server.workers) * (self.find_setting(server, size) or 0)
+        return idle_count * (1.0 - pool.queued_fraction)
+
     def compute_threads_cpu(self, instance: InstanceActivity) -> float:
         """Return the number of CPUs that the threads that do a service's work used."""
         has_helpers = self.find_diagnosis(instance).forks_helpers
@@ -148,10 +161,17 @@ def compute_latency_floor(context: ReadingContext) -> float | None:
 
 
 def compute_php_seconds(context: ReadingContext) -> float | None:
-    """Return the seconds that a request spends in a PHP process, by Little's law."""
-    if context.answered_rate <= 0 or not context.application_pools:
+    """Return the seconds that a request spends in a PHP process, by Little's law.
+
+    If web servers keep idle connections to the pool open, the result is a lower limit. It is ``None``
+    if all connections may be idle.
+    """
+    pools = context.application_pools
+    if context.answered_rate <= 0 or not pools:
         return None
-    return (
-        sum(instance.accepted_connections for instance in context.application_pools)
-        / context.answered_rate
+    idle_counts = [context.estimate_idle_connections(pool) for pool in pools]
+    request_count = sum(
+        max(0.0, pool.accepted_connections - idle_count)
+        for pool, idle_count in zip(pools, idle_counts, strict=True)
     )
+    return None if any(idle_counts) and not request_count else request_count / context.answered_rate

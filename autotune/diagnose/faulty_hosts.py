@@ -149,5 +149,5 @@ def find_answer_error(answer: CurlAnswer | str, request: Request) -> str | None:
     if request.expected_body is not None and answer.body != request.expected_body:
         return f"status {answer.status} with a wrong body, {body[:_MAX_SHOWN_CHARACTERS]!r}"
     if request.expectations is not None:
-        return request.expectations.describe_mismatch(answer.status, None, body, len(answer.body))
+        return request.expectations.describe_mismatch(answer.status, None, body, answer.size)
     return None

@@ -49,6 +49,9 @@ MIN_RUNNABLE_PER_CPU = 1.25  # minimum number of runnable processes per CPU if C
 # were swapped out. With more free memory, the kernel swaps out only unused pages.
 FULL_MEMORY, SWAPPING_MEMORY = 0.97, 0.85
 MIN_SWAPPED_BYTES = 1 << 20
+# The network is the bottleneck if at least these segments are retransmitted: a share of all segments, a
+# number, and a number per request. On an idle host, most segments belong to autotune's own connection.
+MIN_RETRANSMITTED_SHARE, MIN_RETRANSMITTED_SEGMENTS, MIN_RETRANSMITTED_PER_REQUEST = 0.02, 20, 0.01
 
 
 def check_generator(context: ReadingContext) -> Bottleneck | None:
@@ -317,7 +320,14 @@ def check_network(context: ReadingContext) -> Bottleneck | None:
                 f" {host.network * 8e-9:.1f} Gb/s in both directions together"
             )
             return _build_bottleneck(busiest_instance, Resource.NETWORK, reason, MEASURED)
-        if host.retransmits >= 0.02:
+        min_segments = max(
+            MIN_RETRANSMITTED_SEGMENTS,
+            MIN_RETRANSMITTED_PER_REQUEST * context.answered_rate * host.seconds,
+        )
+        if (
+            host.retransmits >= MIN_RETRANSMITTED_SHARE
+            and host.retransmitted_segments >= min_segments
+        ):
             reason = (
                 f"{host.name} retransmitted {host.retransmits:.1%} of its segments, without SYNs"
             )

@@ -192,7 +192,8 @@ def read_isolated_host(
     return DiscoveredHost(
         name=transport.name,
         address=host.address,
-        tree=reduce(FileTree.merge, trees, FileTree()),
+        # Links are resolved only inside the copied directories, whose parents are unknown.
+        tree=replace(reduce(FileTree.merge, trees, FileTree()), directories={}),
         facts=read_host_facts(transport),
         units=dict.fromkeys(filter(None, units), "active"),
         processors=_parse_processors(transport.name, processors.stdout.strip()),

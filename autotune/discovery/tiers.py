@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import ipaddress
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +11,7 @@ from dataclasses import dataclass, replace
 from autotune.config_text import escape_non_utf8, is_utf8
 from autotune.discovery.host_reading import DiscoveredHost
 from autotune.discovery.listeners import list_other_ports, list_untuned
-from autotune.services.adoption import Adoption, RunningService
+from autotune.services.adoption import Adoption, RunningService, is_loopback
 from autotune.services.base import Role
 from autotune.services.config_files import Config
 from autotune.services.registry import Catalogue, select_companions
@@ -19,6 +20,7 @@ from autotune.services.registry import Catalogue, select_companions
 _ADDRESS_PATTERN = re.compile(
     r"(\[[0-9a-fA-F:]+\]|(?<![A-Za-z0-9_.-])[A-Za-z0-9_.-]++):([0-9]{2,5})"
 )
+_PORT_PATTERN = re.compile(r"([^/$]+):[0-9]{1,5}")
 _MAX_PORT = 65_535
 _SOCKET_PATTERN = re.compile(r"(?:unix[:@])?(/[^:]*)")
 _LOOPBACK_ADDRESSES = frozenset({"127.0.0.1", "localhost", "[::1]", "::1"})
@@ -156,18 +158,23 @@ def _select_server(
 ) -> RunningService | None:
     """Return the application server that a web server uses. Several versions are distinguished by
     their sockets.
+
+    The only running server is also returned if its socket or port differs, because a socket's path may
+    be a link, unless all addresses belong to other hosts.
     """
     fitting_servers = [
         s
         for s in servers
         if host.catalogue.deployable[s.key].gateway_protocol == front_service.gateway_protocol
     ]
-    linked_servers = [s for s in fitting_servers if _find_used_location(front_service, s)]
-    only_server = fitting_servers if len(fitting_servers) == 1 else []
+    linked_servers = [s for s in fitting_servers if _find_used_location(host, front_service, s)]
+    addresses = front_service.gateway_addresses
+    is_remote = bool(addresses) and all(_is_on_other_host(host, a) for a in addresses)
+    only_server = fitting_servers if len(fitting_servers) == 1 and not is_remote else []
     return next(iter(linked_servers or only_server), None)
 
 
-def _find_used_location(front: RunningService, server: RunningService) -> str:
+def _find_used_location(host: DiscoveredHost, front: RunningService, server: RunningService) -> str:
     """Return the first socket or port of an application server to which a web server forwards, or an
     empty string. A server with several pools listens at several locations.
     """
@@ -177,16 +184,33 @@ def _find_used_location(front: RunningService, server: RunningService) -> str:
             location
             for address in front.gateway_addresses
             for location in locations
-            if location and _is_same_location(location, address)
+            if location and _is_same_location(host, location, address)
         ),
         "",
     )
 
 
-def _is_same_location(listen_location: str, address: str) -> bool:
-    """True if ``address`` refers to the socket path or port ``listen_location``."""
+def _is_same_location(host: DiscoveredHost, listen_location: str, address: str) -> bool:
+    """True if ``address`` refers to the socket path or port ``listen_location`` on the host."""
+    if _is_on_other_host(host, address):
+        return False
     socket = address.removeprefix("unix:").removeprefix("//")
     return listen_location in (socket.removesuffix(":"), address.rpartition(":")[2])
+
+
+def _is_on_other_host(host: DiscoveredHost, address: str) -> bool:
+    """True if an address with a port contains an IP address that is none of the host's. A name may be
+    another name of the host.
+    """
+    port_address = _PORT_PATTERN.fullmatch(address)
+    host_text = port_address[1].strip("[]") if port_address else ""
+    if not host_text or is_loopback(host_text) or host_text in host.names:
+        return False
+    try:
+        ipaddress.ip_address(host_text)
+    except ValueError:
+        return False
+    return True
 
 
 def _list_idle_versions(
@@ -303,7 +327,7 @@ def _build_instance(
             [front],
         )
     else:
-        location = _find_used_location(front, server) or server.listen_address
+        location = _find_used_location(host, front, server) or server.listen_address
         deployment, tier_kind = f"{front.key}+{server.key}", "web"
         running_services = [front, replace(server, listen_address=location)]
     roles = dict(catalogue.deployments[deployment])

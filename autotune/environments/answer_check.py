@@ -110,10 +110,12 @@ class AnswerCheck:
         if self.is_learned:
             return
         page_samples = self._request_samples()
+        sampled_pages = [*zip(self.validator.pages, page_samples, strict=True)]
+        reasons = [find_reference_problem(page, answers) for page, answers in sampled_pages]
         page_problems = [
             (page, reason)
-            for page, answers in zip(self.validator.pages, page_samples, strict=True)
-            if (reason := find_reference_problem(page, answers))
+            for (page, _), reason in zip(sampled_pages, reasons, strict=True)
+            if reason
         ]
         if sum(page.share for page, _ in page_problems) > self.max_error_fraction:
             page, reason = max(page_problems, key=lambda problem: problem[0].share)
@@ -121,14 +123,13 @@ class AnswerCheck:
                 f"{page.name} returned an incorrect response before the first trial: {reason}",
                 hint=REPAIR_HINT,
             )
-        wrong_pages = {page.name for page, _ in page_problems}
         # Wrong pages get no reference response. Wrong pages have a small share of the load, and the
         # load generator still checks their status.
         self.validator = AnswerValidator(
             tuple(
                 replace(page, reference=ReferenceAnswer.from_samples([a for a in answers if a]))
-                for page, answers in zip(self.validator.pages, page_samples, strict=True)
-                if page.name not in wrong_pages
+                for (page, answers), reason in zip(sampled_pages, reasons, strict=True)
+                if reason is None
             )
         )
         self.records = (

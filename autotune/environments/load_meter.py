@@ -229,7 +229,8 @@ class LoadMeter:
     def count_cache_lookups(self) -> tuple[int, int] | None:
         """Return the hits and misses of all caches since their start.
 
-        The result is ``None`` without a cache whose counters can be read in time.
+        The result is ``None`` without a cache whose counters can be read in time, and if a cache did not
+        respond, because the sum would be incomplete.
         """
         active_instances = self.stack.active_instances(self.read_deployed_settings())
         caches = [
@@ -255,8 +256,11 @@ class LoadMeter:
             reader.close()
             if reader.is_too_slow:
                 self.slow_caches.add(instance.name)
-            hit_count += counters.values.get(counter_names.hits, 0.0) if counters else 0.0
-            miss_count += counters.values.get(counter_names.misses, 0.0) if counters else 0.0
+                continue
+            if counters is None:
+                return None
+            hit_count += counters.values.get(counter_names.hits, 0.0)
+            miss_count += counters.values.get(counter_names.misses, 0.0)
         return int(hit_count), int(miss_count)
 
     def wait_until_drained(self) -> float | None:

@@ -67,6 +67,8 @@ class LoadPage:
 
     def find_error(self, answer: ProbeAnswer) -> str | None:
         """Return the error in a response as text, or ``None`` if the response is correct."""
+        if not answer.is_complete:
+            return f"the body ends after {answer.size} B"
         if self.exact_body is not None:
             return (
                 None if answer.text == self.exact_body.decode(errors="replace") else "another body"

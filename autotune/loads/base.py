@@ -316,6 +316,8 @@ class LoadGenerator(ABC):
     - ``unchecked_tls``: the TLS checks that the generator omits.
     - ``ipv6``: false if the generator cannot connect to IPv6 addresses.
     - ``supported_methods``: the HTTP methods that the generator can send; ``None`` for any.
+    - ``counts_incomplete_bodies``: true if the generator counts a response as complete although the
+      server closed the connection before the end of the body.
     - ``requests_per_iteration``: the most requests in one iteration; the generator's rate counts
       iterations.
     """
@@ -328,6 +330,7 @@ class LoadGenerator(ABC):
     ipv6 = True
     unchecked_tls = ""
     supported_methods: frozenset[str] | None = None
+    counts_incomplete_bodies = False
     requests_per_iteration = 1.0
 
     @property

@@ -22,7 +22,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, sqrt
 from typing import Any
 
 from autotune.loads.base import (
@@ -42,6 +42,7 @@ from autotune.transports.request import Request, TlsOptions
 SCHEMA_VERSION = 1
 # maximum share of the requested requests that a generator may omit
 MAX_MISSED_SHARE = 0.01
+MAX_ARRIVAL_SDS = 4.0  # maximum excess of random arrivals, in sds of a Poisson count
 # The limits of the user's program are unknown. The program itself reports that it fell short.
 UNKNOWN_LIMITS = ProcessLimits(open_connections=1_000_000, max_rate=1e9)
 # numbers of kinds of errors, and of characters in texts of the program, that are recorded
@@ -106,10 +107,14 @@ class CustomGenerator(LoadGenerator):
                 spec.latency_limit: right_count,
                 LATE_BIN_LIMITS * spec.latency_limit: late_count,
             }
-        limit_reason = parsed_output["limited"]
-        if intended_count < (1.0 - MAX_MISSED_SHARE) * process.request_count and not limit_reason:
+        limit_reason, requested_count = parsed_output["limited"], process.request_count
+        if not limit_reason and intended_count < (1.0 - MAX_MISSED_SHARE) * requested_count:
             limit_reason = (
-                f"the generator planned only {intended_count} of {process.request_count} requests"
+                f"the generator planned only {intended_count} of {requested_count} requests"
+            )
+        if not limit_reason and intended_count > _compute_max_requests(requested_count):
+            limit_reason = (
+                f"the generator planned {intended_count} instead of {requested_count} requests"
             )
         return LoadResult(
             intended=intended_count,
@@ -119,6 +124,13 @@ class CustomGenerator(LoadGenerator):
             duration=spec.seconds,
             limited=limit_reason,
         )
+
+
+def _compute_max_requests(request_count: int) -> float:
+    """Return the maximum number of requests that still represents the requested rate. Random arrivals
+    vary by the square root of their number.
+    """
+    return (1.0 + MAX_MISSED_SHARE) * request_count + MAX_ARRIVAL_SDS * sqrt(request_count) + 1
 
 
 def build_request_details(request: Request) -> dict[str, Any]:

@@ -249,6 +249,7 @@ class HttperfGenerator(LoadGenerator):
         "httperf sends no server name in TLS and checks no certificate; the probe does both"
     )
     supported_methods = SUPPORTED_METHODS
+    counts_incomplete_bodies = True
 
     def with_visits(self, visits: tuple[WeightedVisit, ...]) -> LoadGenerator:
         check_steps(visits)

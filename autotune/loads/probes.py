@@ -24,6 +24,7 @@ from autotune.transports.temporary_files import temporary_file_script
 
 CURL_PACKAGE = "curl"  # name of the Debian package
 MISSING_STATUSES = (126, 127)  # exit statuses of a shell or ``timeout`` that cannot start a program
+INCOMPLETE_BODY_STATUS = 18  # curl's exit status CURLE_PARTIAL_FILE (curl.se, libcurl-errors)
 # Number of bytes that are read from the start of a body, and from the end of a longer body.
 HEAD_BYTES, TAIL_BYTES = 1 << 16, 1 << 13
 WHOLE_BODY_BYTES = 1 << 20  # number of bytes that are read from a body that `expect:` checks
@@ -73,7 +74,8 @@ class ProbeAnswer:
     """The response to one request.
 
     ``size`` is the size of the body in bytes, as sent. ``text`` is the body, or the start and end
-    of a long body. Names in ``headers`` are in lower case.
+    of a long body. Names in ``headers`` are in lower case. ``is_complete`` is false if the server closed
+    the connection before the end of the body.
     """
 
     status: int
@@ -81,6 +83,7 @@ class ProbeAnswer:
     text: str
     headers: Mapping[str, str] = field(default_factory=dict)
     latency_seconds: float = 0.0
+    is_complete: bool = True
 
 
 @dataclass(frozen=True)
@@ -181,23 +184,26 @@ def _format_transfer(index: int, request: Request, timeout: float) -> Iterator[s
 
 
 def parse_answers(
-    command_result: CommandResult, requests: Sequence[Request]
+    command_result: CommandResult, requests: Sequence[Request], *, with_incomplete: bool = False
 ) -> list[ProbeAnswer | None]:
-    """Return the response to each request, or ``None`` if a response was late or incomplete.
+    """Return the response to each request, or ``None`` if a response was late or missing.
 
-    Raises LoadError if curl could not run.
+    Responses with incomplete bodies are ``None``, too, unless ``with_incomplete`` is true. Raises
+    LoadError if curl could not run.
     """
+    answers = [
+        answer if answer and (answer.is_complete or with_incomplete) else None
+        for answer in _parse_sections(command_result, len(requests))
+    ]
     # For HEAD, curl writes the headers to the file for the body.
     return [
         answer and (replace(answer, text="") if request.method == "HEAD" else answer)
-        for request, answer in zip(
-            requests, _parse_sections(command_result, len(requests)), strict=True
-        )
+        for request, answer in zip(requests, answers, strict=True)
     ]
 
 
 def parse_answers_under_load(
-    command_result: CommandResult, command: ProbeCommand
+    command_result: CommandResult, command: ProbeCommand, *, with_incomplete: bool = False
 ) -> list[ProbeAnswer | None]:
     """Return the responses like `parse_answers`, but ``None`` for requests that were sent after the
     load had ended. Raises LoadError.
@@ -205,7 +211,7 @@ def parse_answers_under_load(
     If responses are slow, requests are sent later than planned. Responses without load would hide
     errors that only load causes.
     """
-    answers = parse_answers(command_result, command.requests)
+    answers = parse_answers(command_result, command.requests, with_incomplete=with_incomplete)
     for worker in range(command.workers):
         start_seconds = worker / command.max_rate
         for index in range(worker, len(answers), command.workers):
@@ -235,7 +241,7 @@ def _parse_sections(command_result: CommandResult, request_count: int) -> list[P
     answers: list[ProbeAnswer | None] = [None] * request_count
     for index, status, exit_code, body_size, answer_seconds, headers in answer_fields:
         file_name = f"body.{index}"
-        if int(exit_code) != 0 or int(index) >= request_count:
+        if int(exit_code) not in (0, INCOMPLETE_BODY_STATUS) or int(index) >= request_count:
             continue
         body_text = body_heads.get(file_name, "") + (
             ELISION_MARK + tails[file_name] if file_name in tails else ""
@@ -246,6 +252,7 @@ def _parse_sections(command_result: CommandResult, request_count: int) -> list[P
             body_text,
             _parse_headers(headers),
             parse_decimal(answer_seconds),
+            is_complete=int(exit_code) == 0,
         )
     return answers
 

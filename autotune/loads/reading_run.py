@@ -58,17 +58,21 @@ class AnswerSample:
     """Requests for complete responses, which ``command`` sends during a reading.
 
     ``pages`` contains the index of the validator's page for each request.
-    ``earlier_inspection`` is the sample at lower rates.
+    ``earlier_inspection`` is the sample at lower rates. ``with_incomplete`` is true if the generator does
+    not detect incomplete bodies.
     """
 
     validator: AnswerValidator
     pages: Sequence[int]
     command: probes.ProbeCommand
     earlier_inspection: AnswerInspection
+    with_incomplete: bool
 
     def find_wrong_answers(self, result: LoadResult, output: CommandResult) -> WrongAnswers:
         """Return the wrong responses in ``result`` that the output of the command reveals."""
-        answers = probes.parse_answers_under_load(output, self.command)
+        answers = probes.parse_answers_under_load(
+            output, self.command, with_incomplete=self.with_incomplete
+        )
         # The requests contain the correct statuses of all pages, even of pages without a reference.
         accepted_classes = {status // 100 for status in self.command.requests[0].statuses}
         inspection = self.validator.inspect_answers(self.pages, answers, accepted_classes)
@@ -111,7 +115,7 @@ def take_reading(
         ramp_result = load_run.offer_load(ramp_spec)
         if ramp_result.limited is None and has_run_away(ramp_result, spec.latency_limit):
             return replace(ramp_result, truncated=True)
-    if sample := _plan_sample(validator, request, spec, earlier_inspection):
+    if sample := _plan_sample(load, validator, request, spec, earlier_inspection):
         requests_per_iteration, sample_rate = load.requests_per_iteration, sample.command.max_rate
         # If the correct body is known, the few sampled requests are added to the load, unless the total
         # would exceed the maximum rate.
@@ -129,6 +133,7 @@ def take_reading(
 
 
 def _plan_sample(
+    load: LoadGenerator,
     validator: AnswerValidator | None,
     request: Request,
     spec: LoadSpec,
@@ -141,11 +146,28 @@ def _plan_sample(
     probe_count = validator.count_probes(spec)
     if not probe_count:
         return None
+    if not validator.is_exact:
+        probe_count = _extend_sample(load, request, spec, probe_count)
     pages = validator.choose_pages(probe_count, secrets.randbelow(MAX_SEEDS))
     # Responses that arrive later than the latency limit count as late anyway.
     overrun_seconds = min(spec.latency_limit, spec.timeout)
     command = build_inspection_command(validator, pages, request, spec, overrun_seconds)
-    return AnswerSample(validator, pages, command, earlier_inspection)
+    return AnswerSample(
+        validator, pages, command, earlier_inspection, load.counts_incomplete_bodies
+    )
+
+
+def _extend_sample(load: LoadGenerator, request: Request, spec: LoadSpec, probe_count: int) -> int:
+    """Return the number of sampled requests, at least ``probe_count``, that leaves a rate that the
+    generator can send.
+
+    For example, oha sends only whole rates to each entry.
+    """
+    requests_per_rate = spec.seconds * load.requests_per_iteration
+    entry_count = len(request.per_endpoint())
+    remaining_rate = (spec.rate - probe_count / requests_per_rate) / entry_count
+    sent_rate = entry_count * load.round_rate(remaining_rate, remaining_rate)
+    return round((spec.rate - sent_rate) * requests_per_rate)
 
 
 @dataclass(frozen=True)

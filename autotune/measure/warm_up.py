@@ -226,11 +226,11 @@ def is_cache_filling(windows: Sequence[WarmUpWindow], rise_windows: int = RISE_W
 
     At a low rate, a cache fills so slowly that two windows agree long before the cache is warm. A
     settled hit rate falls about as often as it rises. With too few windows, the cache is assumed to be
-    filling.
+    filling. Windows in which a cache did not report its counters are skipped.
     """
-    hit_rates = [window.hit_rate for window in windows[-rise_windows - 1 :]]
-    known_rates = [hit_rate for hit_rate in hit_rates if hit_rate is not None]
-    if len(known_rates) < len(hit_rates):
+    known_rates = [window.hit_rate for window in windows if window.hit_rate is not None]
+    known_rates = known_rates[-rise_windows - 1 :]
+    if not known_rates:
         return False
     if len(known_rates) <= rise_windows:
         return True

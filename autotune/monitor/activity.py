@@ -31,7 +31,7 @@ class HostActivity:
     - ``running_processes``: mean number of runnable threads. ``memory``: highest fraction of the memory
       in use.
     - ``descriptors``: fraction of fs.file-max. ``retransmits``: fraction of segments that were
-      retransmitted, without SYNs.
+      retransmitted, without SYNs. ``retransmitted_segments``: their number.
     - ``opened_rate``, ``accepted_rate``: new TCP connections per second, by direction.
     - ``network``: received and sent bytes/s. ``link_share``: utilisation of the busiest link in its
       busier direction, if known.
@@ -53,6 +53,7 @@ class HostActivity:
     time_wait: int = 0
     listen_drops: int = 0
     retransmits: float = 0.0
+    retransmitted_segments: int = 0
     opened_rate: float = 0.0
     accepted_rate: float = 0.0
     network: float = 0.0
@@ -101,7 +102,9 @@ def compute_host_activity(
         sockets=max(s.sockets.get("inuse", 0) for s in samples),
         time_wait=max(s.sockets.get("tw", 0) for s in samples),
         listen_drops=_compute_growth(before.tcp, last.tcp, "ListenDrops"),
-        retransmits=_compute_retransmits(first, last),
+        retransmits=_count_retransmitted(first, last)
+        / max(1, _compute_growth(first.tcp, last.tcp, "OutSegs")),
+        retransmitted_segments=_count_retransmitted(first, last),
         opened_rate=_compute_growth(first.tcp, last.tcp, "ActiveOpens") / elapsed_seconds,
         accepted_rate=_compute_growth(first.tcp, last.tcp, "PassiveOpens") / elapsed_seconds,
         network=sum(map(sum, rates.values())),
@@ -301,16 +304,16 @@ def _compute_growth(
     return last_counters.get(counter_name, 0) - first_counters.get(counter_name, 0)
 
 
-def _compute_retransmits(first_sample: HostSample, last_sample: HostSample) -> float:
-    """Return the fraction of sent segments that were retransmitted.
+def _count_retransmitted(first_sample: HostSample, last_sample: HostSample) -> int:
+    """Return the number of segments that were retransmitted.
 
     SYNs are not counted, because they are also repeated if the accept queue of the peer is full.
     """
-    sent, repeated, repeated_syns = (
+    repeated, repeated_syns = (
         _compute_growth(first_sample.tcp, last_sample.tcp, name)
-        for name in ("OutSegs", "RetransSegs", "TCPSynRetrans")
+        for name in ("RetransSegs", "TCPSynRetrans")
     )
-    return max(0, repeated - repeated_syns) / max(1, sent)
+    return max(0, repeated - repeated_syns)
 
 
 def _compute_interface_rates(

@@ -80,7 +80,8 @@ news() {{ # where each log ended…: what was written since
     each_log | while IFS= read -r log; do
         printf '\n==> %s <==\n' "$log"
         case $log in
-            /*) tail -c "+$(($1 + 1))" -- "$log" ;;
+            # The account of a service may replace its log by a link or a pipe.
+            /*) dd if="$log" iflag=nofollow,nonblock,skip_bytes skip="$1" bs=64K status=none ;;
             *) journalctl -q -o cat --no-pager -u "$log" --since "@$1" ;;
         esac | head -c {MAX_LOG_BYTES} | sed 's/^/ /'
         shift

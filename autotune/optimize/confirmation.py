@@ -91,12 +91,14 @@ class _PairMean:
     pairs: int
 
     @classmethod
-    def from_ratios(cls, ratios: Sequence[Estimate], pairs: int) -> _PairMean:
+    def from_ratios(
+        cls, ratios: Sequence[Estimate], pairs: int, prior_weight: float = PRIOR_WEIGHT
+    ) -> _PairMean:
         ratio_count = len(ratios)
         mean_log_ratio = sum(ratio.log_mean for ratio in ratios) / ratio_count
         sum_of_squares = sum((ratio.log_mean - mean_log_ratio) ** 2 for ratio in ratios)
-        degrees_of_freedom = PRIOR_WEIGHT + ratio_count - 1
-        prior_sum_of_squares = PRIOR_WEIGHT * sum(ratio.sd**2 for ratio in ratios) / ratio_count
+        degrees_of_freedom = prior_weight + ratio_count - 1
+        prior_sum_of_squares = prior_weight * sum(ratio.sd**2 for ratio in ratios) / ratio_count
         return cls(
             mean_log_ratio,
             sqrt((prior_sum_of_squares + sum_of_squares) / degrees_of_freedom / ratio_count),
@@ -205,9 +207,9 @@ class Proof:
         ratios = [ratio for bed_ratios in self._list_pair_ratios() for ratio in bed_ratios]
         if not ratios:
             return None
-        return _PairMean.from_ratios(
-            self._compute_mean_ratios() if self.beds_disagree else ratios, len(ratios)
-        )
+        if self.beds_disagree:  # the sds of the pairs do not show how much beds differ
+            return _PairMean.from_ratios(self._compute_mean_ratios(), len(ratios), prior_weight=0.0)
+        return _PairMean.from_ratios(ratios, len(ratios))
 
     @property
     def is_proven(self) -> bool:

@@ -110,13 +110,18 @@ def _build_percentile_curve(readings: Iterable[RecordedReading], slo: Slo) -> Ch
     """
     steps = [step for step in build_load_curve(readings) if step.is_complete]
     return {
-        "rate": [round(step.pooled_reading.rate, 1) for step in steps],
+        "rate": [_round_rate(step.pooled_reading.rate) for step in steps],
         "requests": [step.pooled_reading.intended for step in steps],
         **{
             f"p{percent:g}": [step.percentile_milliseconds(percent) for step in steps]
             for percent in list_percentiles(slo)
         },
     }
+
+
+def _round_rate(rate: float) -> float:
+    """Return the rate with five significant digits, because rates of slow stacks are below 1/s."""
+    return float(f"{rate:.5g}")
 
 
 def _build_fitted_curve(curve: LatencyCurve) -> FittedCurve:
@@ -127,11 +132,13 @@ def _build_fitted_curve(curve: LatencyCurve) -> FittedCurve:
     )
     peak = curve.capacity
     return {
-        "rate": [round(rate, 1) for rate in curve.rates],
+        "rate": [_round_rate(rate) for rate in curve.rates],
         "middle": median,
         "low": low_milliseconds,
         "high": high_milliseconds,
-        "capacity": [round(rate, 1) for rate in (peak.peak, peak.low, peak.high)] if peak else None,
+        "capacity": [_round_rate(rate) for rate in (peak.peak, peak.low, peak.high)]
+        if peak
+        else None,
     }
 
 

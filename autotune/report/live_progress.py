@@ -210,7 +210,7 @@ class PanelSpace:
         ]
         return [
             style_text(line, style)
-            for line, style in trial_rows[len(trial_rows) - self._free_lines :]
+            for line, style in trial_rows[max(0, len(trial_rows) - self._free_lines) :]
         ]
 
     def choose_title(self, target_name: str, objective: str, progress_text: str) -> str:

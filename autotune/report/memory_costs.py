@@ -141,10 +141,17 @@ def _model_single_changes(
 def _measure_memory_change(
     study: Study, readings: Mapping[str, Sequence[RecordedReading]]
 ) -> float | None:
-    """Return the change of the memory in use at capacity; ``None`` unless all hosts recorded it."""
-    if study.target.simulated is not None:
-        return None
+    """Return the change of the memory in use at capacity.
+
+    The result is ``None`` unless all hosts recorded it. Usage is recorded as a fraction of a machine's
+    memory, so each host must be a machine of its own, with the memory that the facts contain.
+    """
     facts, slo = study.first_record.facts, study.target.slo.objective
+    hosts = [host for name, host in study.target.hosts.items() if name in facts]
+    addresses = {host.address for host in hosts}
+    has_limits = any(host.memory for host in hosts)
+    if study.target.simulated is not None or has_limits or len(addresses) < len(hosts):
+        return None
     memory_by_side = []
     for side_name in ("baseline", "best"):
         usage_by_host = average_host_usage(readings.get(side_name, ()), slo)

@@ -235,7 +235,9 @@ class Diagnosis:
     ``forks_helpers`` is true if these threads belong to the main process, and other processes only help,
     for example by writing a snapshot.
     ``accepts_early`` is true if the service accepts connections before a worker is free to read the
-    requests. ``refusal_rules`` detect rejected requests, ``worker_rules`` detect busy workers, and
+    requests. ``kept_connections`` contains the boolean parameter that keeps connections to the
+    application open, and the parameter for the maximum number of idle connections per worker.
+    ``refusal_rules`` detect rejected requests, ``worker_rules`` detect busy workers, and
     ``cache_rules`` detect a cache that is too small. ``minor_rules`` detect shortages that cost little,
     so they apply only if no other rule explains the reading.
     """
@@ -247,6 +249,7 @@ class Diagnosis:
     threads_parameter: str = ""
     forks_helpers: bool = False
     accepts_early: bool = False
+    kept_connections: tuple[str, str] = ("", "")
     client_limit: ClientLimit | None = None
     lookup_counters: LookupCounters | None = None
     refusal_rules: tuple[DiagnosisRule, ...] = ()

@@ -23,7 +23,7 @@ from autotune.space.space import SearchSpace
 from autotune.study import start
 from autotune.study import trial as trials
 from autotune.study.progress_reporter import ProgressReporter
-from autotune.study.ranking import find_baseline, find_best_trial
+from autotune.study.ranking import estimate_measurement_sd, find_baseline, find_best_trial
 from autotune.study.recorded_environment import RecordedEnvironment, read_environment
 from autotune.study.schedule_steps import MeasureStep
 from autotune.study.search_history import catch_up_search
@@ -96,7 +96,7 @@ def reduce_changes(
     predicted_effects = _predict_effects(
         surrogate, environment.space, baseline.effective_settings, winner.effective_settings
     )
-    noise = state.posterior.noise if state.posterior else REPEAT_LOG_SD / 2
+    noise = estimate_measurement_sd(state, winner)
     with open_session(environment, directory, progress) as context:
         context.store.record_session_start(collect_versions())
         ablation_trials = _AblationTrials(context, baseline.settings, winner)

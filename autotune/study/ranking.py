@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from autotune.estimate import Estimate
+from autotune.estimate import MEASUREMENT_LOG_SD, Estimate
 from autotune.optimize import ranking
 from autotune.optimize.confirmation import estimate_repeat_sd
 from autotune.optimize.ranking import (
@@ -200,7 +200,8 @@ def select_finalist_pair(state: State) -> tuple[int, int] | None:
 
 def is_undecided(state: State, first_number: int, second_number: int) -> bool:
     """True if the measurements do not yet show which of two finalists is better."""
-    pooled_peaks = _estimate_finalists(state)
+    # A preset that failed since may be missing among the finalists.
+    pooled_peaks = {**estimate_candidate_peaks(state), **_estimate_finalists(state)}
     return ranking.is_undecided(pooled_peaks[first_number], pooled_peaks[second_number])
 
 
@@ -334,6 +335,12 @@ def get_model_noise(state: State) -> float:
     return state.posterior.noise if state.posterior else 0.0
 
 
+def estimate_measurement_sd(state: State, trial: Trial) -> float:
+    """Return the sd of the logarithm of one measurement that is as precise as that of ``trial``."""
+    noise = get_model_noise(state) if state.values else _get_reading_noise(state)
+    return state.normalize_peak(trial).widen_by_noise(noise).sd
+
+
 def _get_selection_noise(state: State) -> float:
     """Return the noise to add to estimates when a configuration is selected.
 
@@ -341,7 +348,11 @@ def _get_selection_noise(state: State) -> float:
     """
     if state.posterior is None or state.values:
         return get_model_noise(state)
-    return state.posterior.reading_noise
+    return _get_reading_noise(state)
+
+
+def _get_reading_noise(state: State) -> float:
+    return state.posterior.reading_noise if state.posterior else MEASUREMENT_LOG_SD
 
 
 def estimate_repeat_noise(state: State, *phases: Phase) -> float:

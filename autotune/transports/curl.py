@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from autotune.services.base import Argv
-from autotune.strict_parsing import is_uint, parse_decimal
+from autotune.strict_parsing import is_uint, parse_decimal, parse_uint
 from autotune.target.model import DEFAULT_TIMEOUT_SECONDS
 from autotune.transports.base import Transport
 from autotune.transports.request import Request
@@ -22,12 +22,14 @@ class CurlAnswer:
     """An HTTP response. ``seconds`` is the time from the first packet to the last byte, measured on
     the host.
 
-    ``location`` is the target of a redirect, or empty.
+    ``body`` contains at most 1 MiB of a body of ``size`` bytes. ``location`` is the target of a redirect,
+    or empty.
     """
 
     status: int
     body: bytes
     seconds: float
+    size: int
     location: str = ""
 
     @property
@@ -109,7 +111,7 @@ def send_request(
         # Other accounts on the host can read the command line, but not standard input.
         "curl", "--disable", "--config", "-", "--silent", "--show-error", "--globoff", "--noproxy", "*",
         "--max-time", f"{timeout:g}",
-        "--write-out", r"\n%{http_code} %{time_total} %{redirect_url}",
+        "--write-out", r"\n%{http_code} %{time_total} %{size_download} %{redirect_url}",
         *(() if isinstance(request, str) else build_arguments(request)), url,
     )  # fmt: skip
     if not isinstance(request, str):
@@ -117,15 +119,18 @@ def send_request(
     curl_config = b"" if isinstance(request, str) else _format_config(list_secret_options(request))
     command_result = transport.run(argv, input=curl_config, timeout=timeout + 10.0)
     body, _, status_line = command_result.stdout.rpartition("\n")
-    status_text, _, timing_text = status_line.partition(" ")
-    seconds, _, location = timing_text.partition(" ")
+    status_text, seconds, size_text, location = [*status_line.split(" ", 3), "", "", ""][:4]
     if not command_result.ok or not is_uint(status_text):
         return (
             command_result.stderr.strip() or f"curl exited with status {command_result.returncode}"
         )
     try:
         return CurlAnswer(
-            int(status_text), body.encode()[:_MAX_BODY_BYTES], parse_decimal(seconds), location
+            int(status_text),
+            body.encode()[:_MAX_BODY_BYTES],
+            parse_decimal(seconds),
+            parse_uint(size_text),
+            location,
         )
     except ValueError as error:
         return f"unexpected output of curl: {error}"

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paramiko import Message, PKey
+from paramiko.pkey import UnknownKeyType
 from paramiko.ssh_exception import SSHException
 
 from autotune.strict_parsing import split_lines
@@ -285,7 +286,8 @@ class HostCertificate:
         try:
             authority_key = PKey.from_type_string(self.authority.kind, self.authority.blob)
             return bool(authority_key.verify_ssh_sig(self.signed_bytes, Message(self.signature)))
-        except (SSHException, ValueError):  # the signature has an unexpected type or length
+        # The key has an unknown type, or the signature has an unexpected type or length.
+        except (SSHException, UnknownKeyType, ValueError):
             return False
 
 

@@ -18,6 +18,7 @@ from autotune.transports.base import Argv, CommandResult, HostUnreachable
 
 NOT_FOUND_STATUS = 127  # a shell's exit status for a command that does not exist
 NOT_EXECUTABLE_STATUS = 126
+_EXIT_SECONDS = 1.0  # time in which a killed command closes its output
 
 
 class LocalTransport:
@@ -140,10 +141,18 @@ def _kill_session(process: subprocess.Popen[bytes]) -> None:
     except ProcessLookupError:
         pass
     except PermissionError:
-        for stream in filter(None, (process.stdin, process.stdout, process.stderr)):
-            with contextlib.suppress(BrokenPipeError):
-                stream.close()
+        _close_streams(process)
         # The command may run for a long time, so another thread waits for its exit.
         threading.Thread(target=process.wait, name="command of root", daemon=True).start()
         return
-    process.communicate()
+    try:
+        process.communicate(timeout=_EXIT_SECONDS)
+    except subprocess.TimeoutExpired:  # a process that left the session holds the streams open
+        _close_streams(process)
+        process.wait()
+
+
+def _close_streams(process: subprocess.Popen[bytes]) -> None:
+    for stream in filter(None, (process.stdin, process.stdout, process.stderr)):
+        with contextlib.suppress(BrokenPipeError):
+            stream.close()

@@ -79,8 +79,9 @@ function atRate(fit, requestedRate) {
   if (capacity && requestedRate > capacity[2]) return `more than ${ms(data.slo.limit)} (above the capacity of ${rate(capacity[0])}/s)`;
   if (requestedRate < rates[0]) return `at most ${ms(fit.high[0])} (extrapolated: the lowest measured rate is ${rate(rates[0])}/s)`;
   if (requestedRate > rates[last]) return `more than ${ms(fit.low[last])} (extrapolated: the highest measured rate is ${rate(rates[last])}/s)`;
-  const after = Math.max(1, rates.findIndex((x) => x >= requestedRate)), share = (requestedRate - rates[after - 1]) / (rates[after] - rates[after - 1]);
-  const [middle, low, high] = [fit.middle, fit.low, fit.high].map((band) => ms(band[after - 1] + (band[after] - band[after - 1]) * share));
+  const after = rates.findIndex((x) => x >= requestedRate), before = Math.max(0, after - 1);
+  const share = after === before ? 0 : (requestedRate - rates[before]) / (rates[after] - rates[before]);
+  const [middle, low, high] = [fit.middle, fit.low, fit.high].map((band) => ms(band[before] + (band[after] - band[before]) * share));
   return `${middle} [${low}, ${high}]`;
 }
 

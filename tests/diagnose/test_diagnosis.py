@@ -10,7 +10,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from autotune.diagnose.bottleneck import Bottleneck
-from autotune.diagnose.context import ReadingContext
+from autotune.diagnose.context import ReadingContext, compute_php_seconds
 from autotune.diagnose.diagnosis import (
     find_first_bottleneck,
     list_recommended_changes,
@@ -135,6 +135,40 @@ def test_the_misses_of_all_hosts_of_a_cache_are_the_cause() -> None:
     assert resource(verdicts[0]) == "cache"
     assert verdicts[0] is not None
     assert verdicts[0].gain > 3.0
+
+
+@pytest.mark.parametrize(
+    ("is_kept", "queued_fraction", "seconds"),
+    [(False, 0.0, 0.2), (True, 0.0, 0.04), (True, 0.5, 0.12), (True, 1.0, 0.2)],
+)
+def test_idle_connections_are_no_requests_in_php(
+    is_kept: bool, queued_fraction: float, seconds: float
+) -> None:
+    context = case(
+        {
+            "settings": {"web.nginx.fastcgi_keep_conn": is_kept, "web.nginx.fastcgi_keepalive": 8},
+            "reading": {"rate": 200.0, "seconds": 3.0, "intended": 600, "violations": 0},
+            "parts": {
+                "php_fpm": {
+                    "workers": 64,
+                    "accepted_connections": 40.0,
+                    "queued_fraction": queued_fraction,
+                },
+                "web.nginx": {"workers": 4},
+            },
+        }
+    )
+    assert compute_php_seconds(context) == pytest.approx(seconds)
+
+
+def test_connections_that_may_all_be_idle_show_no_time_in_php() -> None:
+    settings = {"web.nginx.fastcgi_keep_conn": True, "web.nginx.fastcgi_keepalive": 8}
+    parts = {"php_fpm": {"accepted_connections": 30.0, "workers": 64}, "web.nginx": {"workers": 4}}
+    reading = {"rate": 200.0, "seconds": 3.0, "intended": 600, "violations": 0}
+    assert (
+        compute_php_seconds(case({"settings": settings, "reading": reading, "parts": parts}))
+        is None
+    )
 
 
 WORKERS = named("stock settings")

@@ -9,6 +9,7 @@ import pytest
 from autotune.deploy.stack import ServiceInstance
 from autotune.diagnose.faulty_hosts import (
     TRY_INTERVAL_SECONDS,
+    find_answer_error,
     find_faulty_instances,
     is_host_suspected,
 )
@@ -16,7 +17,9 @@ from autotune.measure.reading import Reading
 from autotune.services.base import Endpoint, Placement, Role
 from autotune.services.nginx.service import Nginx
 from autotune.services.php_fpm.service import PhpFpm
+from autotune.target.expected_answer import Expect
 from autotune.transports.base import CommandResult, HostUnreachable, Transport
+from autotune.transports.curl import CurlAnswer
 from autotune.transports.local import LocalTransport
 from autotune.transports.request import Request, TlsOptions
 
@@ -52,13 +55,25 @@ def parts() -> list[ServiceInstance]:
     ]
 
 
+@pytest.mark.parametrize(("size", "error"), [(3_000_000, None), (9, "9 bytes, fewer than 2MB")])
+def test_the_size_of_a_body_is_that_of_the_whole_body(size: int, error: str | None) -> None:
+    request = replace(
+        REQUEST, expected_body=None, expectations=Expect.model_validate({"min_bytes": "2MB"})
+    )
+    answer = CurlAnswer(200, b"the start", 0.1, size)
+    assert find_answer_error(answer, request) == error
+
+
 @pytest.mark.parametrize(
     ("answers", "found"),
     [
-        (["found 100 of 100\n\n200 0.002"], None),
-        (["Bad Gateway\n\n502 0.001"], "status 502"),
-        (["found 099 of 100\n\n200 0.002"], "status 200 with a wrong body, 'found 099 of 100\\n'"),
-        (["Bad Gateway\n\n502 0.001"] * 3 + ["found 100 of 100\n\n200 0.002"], None),
+        (["found 100 of 100\n\n200 0.002 17"], None),
+        (["Bad Gateway\n\n502 0.001 17"], "status 502"),
+        (
+            ["found 099 of 100\n\n200 0.002 17"],
+            "status 200 with a wrong body, 'found 099 of 100\\n'",
+        ),
+        (["Bad Gateway\n\n502 0.001 17"] * 3 + ["found 100 of 100\n\n200 0.002 17"], None),
         (["unreachable"], None),
     ],
     ids=["right", "502", "wrong body", "after an overload", "unreachable"],
@@ -66,25 +81,25 @@ def parts() -> list[ServiceInstance]:
 def test_a_host_that_never_answers_right(answers: list[str], found: str | None) -> None:
     pauses: list[float] = []
     transports: dict[str, Transport] = {
-        "web1": Curl("web1", "found 100 of 100\n\n200 0.002"),
+        "web1": Curl("web1", "found 100 of 100\n\n200 0.002 17"),
         "web2": (second := Curl("web2", *answers)),
     }
-    entry = Curl("load1", "Bad Gateway\n\n502 0.001")
+    entry = Curl("load1", "Bad Gateway\n\n502 0.001 17")
     named = find_faulty_instances(parts(), transports, REQUEST, entry, pauses.append)
     assert named == ({"web.web2.nginx": found} if found else {})
     assert set(second.asked) == {"http://shop:80/kv.php"}
     assert pauses == [TRY_INTERVAL_SECONDS] * (len(second.asked) - 1)
 
 
-REDIRECT = "\n\n301 0.001"
+REDIRECT = "\n\n301 0.001 17"
 
 
 @pytest.mark.parametrize(
     ("entry", "found"),
     [
-        ("found 100 of 100\n\n200 0.002", {}),
-        ("found 099 of 100\n\n200 0.002", dict.fromkeys(("web1", "web2"), "status 301")),
-        ("Bad Gateway\n\n502 0.001", dict.fromkeys(("web1", "web2"), "status 301")),
+        ("found 100 of 100\n\n200 0.002 17", {}),
+        ("found 099 of 100\n\n200 0.002 17", dict.fromkeys(("web1", "web2"), "status 301")),
+        ("Bad Gateway\n\n502 0.001 17", dict.fromkeys(("web1", "web2"), "status 301")),
         ("unreachable", dict.fromkeys(("web1", "web2"), "status 301")),
     ],
     ids=["right", "wrong body", "502", "unreachable"],
@@ -103,7 +118,7 @@ def test_hosts_that_answer_only_their_load_balancer_are_not_faulty(
     assert named == ({"web.web1.nginx": "status 301"} if found else {})
 
 
-SHOP, MOVED = "found 100 of 100\n\n200 0.002", "Not Found\n\n404 0.001"
+SHOP, MOVED = "found 100 of 100\n\n200 0.002 17", "Not Found\n\n404 0.001 17"
 
 
 @pytest.mark.parametrize(
@@ -135,8 +150,8 @@ def test_a_tier_that_does_not_serve_the_page_of_the_load_is_not_faulty(
 def test_each_web_server_of_a_host_is_asked() -> None:
     second = replace(SITE, tier="api", listen=Endpoint("10.0.0.1", 8080))
     instances = [ServiceInstance(Nginx(), site) for site in (SITE, second)]
-    asked = Curl("web1", "Bad Gateway\n\n502 0.001")
-    load_host = Curl("load1", "Bad Gateway\n\n502 0.001")
+    asked = Curl("web1", "Bad Gateway\n\n502 0.001 17")
+    load_host = Curl("load1", "Bad Gateway\n\n502 0.001 17")
     found = find_faulty_instances(instances, {"web1": asked}, REQUEST, load_host, lambda _: None)
     assert found == dict.fromkeys(("web.web1.nginx", "api.web1.nginx"), "status 502")
 
@@ -147,7 +162,7 @@ def test_a_web_server_on_the_host_of_the_entry_is_asked_itself() -> None:
         SITE, tier="lb", role=Role.PROXY, listen=Endpoint("10.0.0.9", 80), forwards_to=(server,)
     )
     instances = [ServiceInstance(Nginx(), site) for site in (replace(SITE, listen=server), proxy)]
-    asked, load_host = (Curl(name, "Bad Gateway\n\n502 0.001") for name in ("web1", "load1"))
+    asked, load_host = (Curl(name, "Bad Gateway\n\n502 0.001 17") for name in ("web1", "load1"))
     find_faulty_instances(instances, {"web1": asked}, REQUEST, load_host, lambda _: None)
     assert set(asked.asked) == {"http://shop:8080/kv.php"}
     asked.asked.clear()

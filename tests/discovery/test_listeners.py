@@ -181,7 +181,7 @@ def test_a_site_with_tls_alone_is_asked_by_its_name(
 def test_a_redirect_that_no_target_can_contain_is_not_followed(
     location: str, tls: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answer = curl.CurlAnswer(302, b"", 0.01, location)
+    answer = curl.CurlAnswer(302, b"", 0.01, 0, location)
     monkeypatch.setattr(curl, "send_request", lambda *_: answer)
     tier, instance = front()
     requested = _choose_request([replace(tier, instances=(replace(instance, tls=tls),))])

@@ -75,6 +75,16 @@ def test_of_several_pools_the_one_that_the_web_server_uses_is_observed() -> None
         assert tier.adopted_configs["web.web1.php_fpm"].listen == location
 
 
+def test_a_pool_on_the_web_server_s_host_is_not_that_of_another_host() -> None:
+    for pool in (POOL, POOL.replace("/run/php/php8.2-fpm.sock", "127.0.0.1:9000")):
+        site = SITE.replace("unix:/run/php/php8.2-fpm.sock", "10.0.0.5:9000")
+        (front,), notes = find_instances(web(site=site, pool=pool))
+        assert front.deployment == "nginx"
+        assert notes == ("web1: nginx forwards requests to PHP-FPM, which is not adopted",)
+        (whole,), _ = find_instances(web(site=site.replace("10.0.0.5", "10.0.0.1"), pool=pool))
+        assert whole.deployment == "nginx+php-fpm"
+
+
 def test_of_two_versions_that_with_a_pool_at_the_web_server_s_address_is_adopted() -> None:
     pools = "[www]\nlisten = /run/php/www.sock\n[shop]\nlisten = /run/php/shop.sock\n"
     files = {path: text.decode() for path, text in web().tree.files.items()}

@@ -13,7 +13,12 @@ from autotune.environments.answer_check import (
     find_reference_problem,
 )
 from autotune.errors import AutotuneError
-from autotune.loads.answer_validation import AnswerInspection, LoadPage, build_pages
+from autotune.loads.answer_validation import (
+    AnswerInspection,
+    AnswerValidator,
+    LoadPage,
+    build_pages,
+)
 from autotune.loads.base import LoadResult
 from autotune.loads.httperf import HttperfGenerator
 from autotune.loads.probes import ProbeAnswer
@@ -115,6 +120,24 @@ def test_a_rare_page_that_is_wrong_is_left_out_and_named(monkeypatch: pytest.Mon
     assert [page.name for page in check.validator.pages] == ["/"]
     *_, left_out = check.begin_measurement(is_deployed=True)
     assert left_out == {"page": "/gone", "share": 1 / 2000, "problem": "status 404"}
+
+
+def test_requests_that_differ_only_in_their_body_are_told_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bodies = ["{shop}"] * 1999 + ["{gone}"]
+    steps = [(SessionStep(path="/graphql", method="POST", body=body), 1.0) for body in bodies]
+    check = check_of(monkeypatch, good)
+    check.validator = AnswerValidator(build_pages(steps, None))
+    monkeypatch.setattr(
+        "autotune.environments.answer_check.probes.parse_answers",
+        lambda _, requests: [
+            answer("", status=404) if request.body == "{gone}" else good(request.path)
+            for request in requests
+        ],
+    )
+    check.learn_references()
+    assert [page.step.body for page in check.validator.pages] == ["{shop}"]
 
 
 def test_text_that_is_expected_decides() -> None:

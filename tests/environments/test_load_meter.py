@@ -10,6 +10,7 @@ from typing import ClassVar
 import pytest
 
 from autotune.deploy.stack import ServiceInstance, Stack
+from autotune.environments import load_meter
 from autotune.environments.answer_check import AnswerCheck
 from autotune.environments.load_meter import LoadMeter
 from autotune.loads.answer_validation import AnswerValidator, LoadPage
@@ -104,6 +105,26 @@ def test_a_reading_has_the_whole_rate_that_oha_sends(
     (load,) = offered([host])
     assert watched.reading.rate == recorded
     assert load.requests == 10.0 * recorded
+
+
+@pytest.mark.parametrize("entries", [1, 3])
+@pytest.mark.parametrize("rate", [2.0, 3.0, 7.0, 100.0])
+def test_requests_that_check_responses_leave_a_whole_rate_to_oha(entries: int, rate: float) -> None:
+    host = Recorder("load1")
+    others = tuple(Endpoint(f"10.0.0.{number}", 80) for number in range(2, 1 + entries))
+    request = replace(Request(ENTRY, "/"), other_endpoints=others)
+    page = AnswerValidator((LoadPage(SessionStep(path="/")),))
+    meter = replace(
+        gauge(1.0),
+        request=request,
+        load=OhaGenerator(),
+        load_hosts=(host,),
+        generator_hosts=(),
+        answer_check=AnswerCheck(request, page, host, 0.01, 20_000.0, is_learned=True),
+    )
+    watched = meter.take_reading(entries * rate, 10.0, ramp_seconds=0.0)
+    assert watched.reading.rate == entries * rate
+    assert sum(one.rate for one in offered([host])) == pytest.approx(entries * rate, rel=0.01)
 
 
 def test_a_rate_that_oha_cannot_send_at_all_is_too_low() -> None:
@@ -201,6 +222,14 @@ def test_a_cache_that_is_slow_to_count_its_lookups_is_asked_only_once(
     assert [meter.count_cache_lookups() for _ in range(3)] == [(70, 20)] * 3
     assert len(SlowMemcached.queries) == 1
     assert replace(meter, stack=Stack((MEMCACHED,), ENTRY)).count_cache_lookups() is None
+
+
+def test_a_sum_without_one_of_the_caches_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise, the next sum would seem to rise by all lookups since the start of that cache."""
+    monkeypatch.setattr(load_meter.CounterReader, "read", lambda *_, **_options: None)
+    meter = replace(gauge(1.0), stack=Stack((MEMCACHED,), ENTRY))
+    assert meter.count_cache_lookups() is None
+    assert not meter.slow_caches
 
 
 def test_a_cache_on_this_machine_is_asked_by_its_command(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -482,7 +482,7 @@ def _hosts(desk: Desk) -> Iterator[Entry]:
         mutate.document,
         weight=2,
     )
-    yield Entry("answer of curl", ("ok\n\n200 0.0123", "\n502 1.5"), _curl, **never)
+    yield Entry("answer of curl", ("ok\n\n200 0.0123 3 ", "\n502 1.5 0 http://a/"), _curl, **never)
     yield Entry("sockets of a host", (SOCKETS,), _sockets)
     yield Entry("archive of a host", (_archive(),), lambda t: unpack_archive("web1", t))
     yield Entry(

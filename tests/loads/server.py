@@ -25,7 +25,9 @@ class Asked(BaseHTTPRequestHandler):
         self.send_response(500 if "broken" in self.path else 200)
         self.send_header("Content-Length", str(len(BODY)))
         self.end_headers()
-        self.wfile.write(BODY)
+        is_cut = "cut" in self.path and len(self.paths) % 4 == 0
+        self.wfile.write(BODY[:1] if is_cut else BODY)
+        self.close_connection |= is_cut
 
     def do_POST(self) -> None:  # http.server requires this name
         body = self.rfile.read(int(self.headers["Content-Length"]))
@@ -44,7 +46,8 @@ class Serving(ThreadingHTTPServer):
 @contextmanager
 def recording() -> Iterator[tuple[Endpoint, list[str]]]:
     """Yield the server's address and the requested paths. `slow` pages take half a second, and
-    `broken` pages return status 500. Paths of POST requests are followed by the size of the body.
+    `broken` pages return status 500. If the path contains `cut`, every fourth response ends early.
+    Paths of POST requests are followed by the size of the body.
     """
     paths: list[str] = []
     handler = type("Handler", (Asked,), {"paths": paths})

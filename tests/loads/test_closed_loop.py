@@ -44,7 +44,9 @@ def measure(
     every: int = 4,
     wrong: probes.ProbeAnswer = WRONG,
 ) -> ClosedLoopCeiling:
-    def answers_of(_: CommandResult, requests: tuple[Request, ...]) -> list[probes.ProbeAnswer]:
+    def answers_of(
+        _: CommandResult, requests: tuple[Request, ...], **_options: bool
+    ) -> list[probes.ProbeAnswer]:
         assert {request.path for request in requests} == {"/shop"}
         return [RIGHT if turn % every else wrong for turn in range(len(requests))]
 
@@ -92,7 +94,9 @@ def test_slow_answers_are_compared_as_long_as_the_clients_wait_for_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A closed loop has no latency limit, after which a response would count as late."""
-    monkeypatch.setattr(probes, "parse_answers", lambda _, requests: [None] * len(requests))
+    monkeypatch.setattr(
+        probes, "parse_answers", lambda _, requests, **_options: [None] * len(requests)
+    )
     host, clients = Host("load1"), replace(CLIENTS, timeout=20.0)
     validator = AnswerValidator((page("/shop"),))
     closed_loop.run_closed_loop(WrkGenerator(), REQUEST, clients, host, validator)
@@ -107,7 +111,7 @@ def test_answers_after_the_load_do_not_hide_errors_under_load(
     monkeypatch.setattr(
         probes,
         "parse_answers",
-        lambda _, requests: [*[slow] * 5, *[RIGHT] * (len(requests) - 5)],
+        lambda _, requests, **_options: [*[slow] * 5, *[RIGHT] * (len(requests) - 5)],
     )
     validator = AnswerValidator((page("/shop"),))
     ceiling = closed_loop.run_closed_loop(

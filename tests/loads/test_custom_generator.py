@@ -78,6 +78,7 @@ def test_who_keeps_none_says_how_many_were_late() -> None:
     ("printed", "why"),
     [
         ('{"requests": 700, "late": 0}', "planned only 700 of 1000"),
+        ('{"requests": 1900, "late": 0}', "planned 1900 instead of 1000"),
         ('{"requests": 1000, "late": 0, "limited": "one core"}', "one core"),
         ("", "cannot read the generator's output"),
         ("Segmentation fault", "cannot read the generator's output"),

@@ -17,13 +17,16 @@ from typing import Any
 import pytest
 
 from autotune.loads import start_times
+from autotune.loads.answer_validation import AnswerValidator, LoadPage
 from autotune.loads.base import LoadError, LoadResult, LoadSpec, Request
 from autotune.loads.httperf import OTHER_DESCRIPTORS, HttperfGenerator
 from autotune.loads.reading_run import has_run_away, take_reading
 from autotune.services.base import Argv, Endpoint
+from autotune.target.requests_file import SessionStep
 from autotune.transports.base import CommandResult
 from autotune.transports.local import LocalTransport
 from tests.loads.offered import Recorder
+from tests.loads.server import recording
 from tests.loads.servers import nginx
 from tests.meanwhile import asked_meanwhile
 from tests.ports import free_port
@@ -100,6 +103,26 @@ def test_every_request_is_answered_and_counted(server: Endpoint) -> None:
     assert result.errors == {}
     assert result.right_answers == result.sent == result.intended == 60
     assert not result.truncated
+
+
+@pytest.mark.stack
+def test_bodies_that_end_early_are_wrong_answers() -> None:
+    """httperf counts them as complete."""
+    validator = AnswerValidator((LoadPage(SessionStep(path="/cut")),))
+    with recording() as (endpoint, _):
+        result = undisturbed(
+            lambda: take_reading(
+                HttperfGenerator(),
+                Request(endpoint, "/cut"),
+                PATIENT,
+                LocalTransport(),
+                max_rate=20_000.0,
+                validator=validator,
+            ),
+            lambda result: result.limited is None,
+        )
+    assert result.errors["wrong answer"] >= 0.1 * result.intended
+    assert result.example == "/cut: the body ends after 1 B"
 
 
 @pytest.mark.stack

@@ -118,6 +118,8 @@ def test_an_overloaded_stack_is_given_less() -> None:
         ([0.500, 0.504, 0.508, 0.507], False),
         ([0.9, 0.9002, 0.9004, 0.9006], False),  # hardly
         ([0.9, 0.8, 0.7, 0.6], False),
+        ([0.3, 0.5, 0.505, None, 0.509], True),  # once, a cache did not report its counters
+        ([0.500, 0.504, None, 0.508, 0.507], False),
     ],
 )
 def test_climbing_is_never_falling(hits: list[float | None], expected: bool) -> None:

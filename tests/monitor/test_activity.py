@@ -134,21 +134,21 @@ def test_a_link_that_carries_more_than_its_speed_has_no_known_speed(
 
 
 @pytest.mark.parametrize(
-    ("counters", "fraction"),
+    ("counters", "fraction", "segments"),
     [
-        ({"RetransSegs": 40, "TCPSynRetrans": 40}, 0.0),  # an accept queue was full
-        ({"RetransSegs": 40, "TCPSynRetrans": 30}, 0.05),
-        ({"RetransSegs": 0, "TCPSynRetrans": 1}, 0.0),
-        ({"RetransSegs": 10}, 0.05),
+        ({"RetransSegs": 40, "TCPSynRetrans": 40}, 0.0, 0),  # an accept queue was full
+        ({"RetransSegs": 40, "TCPSynRetrans": 30}, 0.05, 10),
+        ({"RetransSegs": 0, "TCPSynRetrans": 1}, 0.0, 0),
+        ({"RetransSegs": 10}, 0.05, 10),
     ],
 )
 def test_repeated_syns_do_not_show_a_lossy_network(
-    counters: dict[str, int], fraction: float
+    counters: dict[str, int], fraction: float, segments: int
 ) -> None:
     later = replace(LAST, tcp={**LAST.tcp, **counters})
     found = compute_host_activity(HOST, Observations(samples={"web1": (FIRST, later)}), 3.0)
     assert found is not None
-    assert found.retransmits == fraction
+    assert (found.retransmits, found.retransmitted_segments) == (fraction, segments)
 
 
 def test_a_pool_of_processes() -> None:

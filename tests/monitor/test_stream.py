@@ -179,6 +179,16 @@ def test_only_what_was_logged_meanwhile(tmp_path: Path) -> None:
     assert not Path(running._pid_file).exists()
 
 
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_neither_links_nor_pipes_are_read_as_logs(tmp_path: Path, kind: str) -> None:
+    """The account of a service may make them in its own directory."""
+    log, secret = tmp_path / "log", tmp_path / "secret"
+    secret.write_text("secret\n" * 99)
+    os.mkfifo(log) if kind == "pipe" else log.symlink_to(secret)
+    running = SampleStream(LocalTransport(), ProcessOwners(), 1, [str(log)])
+    assert running.run().logs[str(log)] == ""
+
+
 def test_no_more_of_a_log_than_can_be_handled(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.touch()

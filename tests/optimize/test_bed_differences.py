@@ -114,6 +114,16 @@ def test_beds_that_disagree_widen_the_interval_to_that_of_so_few_beds() -> None:
     assert wide.low < exp(log(1.1)) < wide.high
 
 
+@pytest.mark.parametrize("beds", [2, 4])
+def test_the_interval_of_beds_that_disagree_covers_the_gain_of_further_beds(beds: int) -> None:
+    rng = np.random.default_rng(11)
+    proofs = [proof(rng, *np.exp(rng.normal(0.2, 0.15, beds))) for _ in range(300)]
+    gains = [one.compute_gain() for one in proofs if one.beds_disagree]
+    covering = [gain.low <= exp(0.2) <= gain.high for gain in gains if gain]
+    assert len(covering) > 100
+    assert sum(covering) / len(covering) >= 0.84
+
+
 def test_what_is_worse_on_a_bed_is_not_claimed() -> None:
     rng = np.random.default_rng(7)
     assert not proof(rng, 2.0, 2.0, 2.0, 2.0, 0.9, pairs=6).is_proven

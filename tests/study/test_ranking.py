@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import hypot
 from typing import Any
 
 import pytest
@@ -10,9 +11,11 @@ import pytest
 from autotune.environments.peak import Peak
 from autotune.study.proof import decide_verdict
 from autotune.study.ranking import (
+    estimate_measurement_sd,
     find_best_preset,
     find_best_trial,
     is_clearly_worse,
+    is_undecided,
     select_finalist_pair,
     select_finalists,
 )
@@ -115,6 +118,32 @@ def test_where_repeats_scatter_more_it_takes_more_than_one_reading(
     assert find_best_trial(state) == 2
     repeats = ((0, 80.0), (0, 112.0), (0, 80.0), (0, 112.0))
     assert find_best_trial(measured_again(state, phase, *repeats)) == winner
+
+
+def test_a_preset_that_failed_after_it_was_compared_leaves_the_next_one_to_compare() -> None:
+    """The pause before the second half of the pair was long, so the whole pair was repeated."""
+    state = believed((STOCK, 90.0), (ADVICE, 115.0), (ADVICE, 114.0), (OTHER, 120.0), sd=0.06)
+    state = measured_again(state, Phase.FINALIST, (3, 121.0))
+    state = measured_again(state, Phase.RUNNER_UP, (1, 118.0))
+    failed = Trial(len(state.trials), Phase.RUNNER_UP, {}, source_trial=1, failure="it stopped")
+    state = replace(state, trials=(*state.trials, failed))
+    pair = select_finalist_pair(state)
+    assert pair == (3, 2)
+    assert is_undecided(state, *pair)
+
+
+@pytest.mark.parametrize(("noise", "least"), [(0.005, 0.05), (0.2, 0.2)])
+def test_a_measurement_is_as_uncertain_as_readings_usually_are(noise: float, least: float) -> None:
+    state = believed((STOCK, 90.0), (OTHER, 120.0))
+    assert state.posterior is not None
+    state = replace(state, posterior=replace(state.posterior, noise=noise))
+    sd = estimate_measurement_sd(state, state.trials[1])
+    assert sd == pytest.approx(hypot(least, state.trials[1].peak.sd))
+    # A command says itself how exact its values are.
+    values = replace(state, values={1: {}})
+    assert estimate_measurement_sd(values, state.trials[1]) == pytest.approx(
+        hypot(noise, state.trials[1].peak.sd)
+    )
 
 
 def test_without_finals_nobody_is_compared_and_the_leader_is_proven() -> None:

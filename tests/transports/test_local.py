@@ -65,6 +65,16 @@ def test_a_command_out_of_time_is_ended_with_all_it_started(tmp_path: Path) -> N
         assert not Path(f"/proc/{child}/stat").exists()
 
 
+def test_a_process_that_left_the_session_is_not_waited_for(tmp_path: Path) -> None:
+    script = "setsid sh -c 'echo $$ > part; mv part child; exec sleep 300' & exit"
+    for seconds in (1, 4, 16, 64):
+        with pytest.raises(HostUnreachable, match=f"{seconds} s"):
+            HERE.run(["sh", "-c", script], cwd=str(tmp_path), timeout=seconds)
+        if (tmp_path / "child").exists():  # it came that far in its time
+            break
+    os.kill(int((tmp_path / "child").read_text()), signal.SIGKILL)  # it still ran
+
+
 def run_as_nobody(words: list[str], seconds: float) -> type[Exception] | None:
     """Return what `run` raises in a process of an account without privileges."""
     received, sent = multiprocessing.Pipe(duplex=False)

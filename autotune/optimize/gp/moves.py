@@ -97,13 +97,23 @@ class FailedMove:
 
 
 @dataclass(frozen=True)
+class Reversal:
+    """A measured ``level`` from which a diagnosis recommends a move in ``direction``."""
+
+    axis: int
+    level: int
+    direction: int
+
+
+@dataclass(frozen=True)
 class MoveHistory:
     """The results of earlier moves, for the next move from the configuration ``start``.
 
     ``log_peak`` is the log peak of ``start``. ``previous`` is the configuration that ``start`` was made
     from, if ``start`` is clearly better. ``gain`` is the log peak of ``start`` minus the log peak of
     ``previous``. ``previous_moves`` were recommended for ``previous``. ``unusable_count`` is the number
-    of unusable configurations made from ``start``.
+    of unusable configurations made from ``start``. ``reversals`` are the moves recommended for worse
+    configurations.
     """
 
     start: GridPoints
@@ -113,6 +123,7 @@ class MoveHistory:
     unusable_count: int = 0
     gain: float = 0.0
     previous_moves: tuple[str, ...] = ()
+    reversals: tuple[Reversal, ...] = ()
 
     def list_failures(self, axis: int) -> Iterator[FailedMove]:
         """Yield the failed moves along this axis that are still valid evidence.
@@ -165,18 +176,27 @@ class MoveHistory:
 
     def _list_failures_ahead(self, move: Move) -> list[tuple[int, bool]]:
         """Return the distance in levels to each failed value in the move's direction, and true if the
-        value was harmful.
+        value was harmful. A worse value from which a diagnosis recommends to move back counts as harmful.
         """
         current_level = int(self.start[move.axis])
         failures_ahead = [
             ((int(failure.point[move.axis]) - current_level) * move.direction, failure.is_harmful)
             for failure in self.list_failures(move.axis)
         ]
+        failures_ahead += [
+            ((reversal.level - current_level) * move.direction, True)
+            for reversal in self.reversals
+            if (reversal.axis, reversal.direction) == (move.axis, -move.direction)
+        ]
         return [(distance, is_harmful) for distance, is_harmful in failures_ahead if distance > 0]
 
     def has_failed(self, move: Move) -> bool:
         """True if the parameter was changed in this direction before, without a gain."""
-        return bool(self._list_failures_ahead(move))
+        current_level = int(self.start[move.axis])
+        return any(
+            (int(failure.point[move.axis]) - current_level) * move.direction > 0
+            for failure in self.list_failures(move.axis)
+        )
 
     def find_harmful_distance(self, move: Move) -> int | None:
         """Return the distance in levels to the nearest harmful value in the move's direction.
@@ -203,7 +223,7 @@ class MoveHistory:
         return (int(self.start[move.axis]) - int(self.previous[move.axis])) * move.direction
 
 
-def read_history(observations: TrialObservations, row: int) -> MoveHistory:
+def read_history(grid: ParameterGrid, observations: TrialObservations, row: int) -> MoveHistory:
     """Return the history for moves from the configuration in row ``row``."""
     points, peaks = observations.points, observations.log_peaks
     failures, unusable_count = [], 0
@@ -223,13 +243,33 @@ def read_history(observations: TrialObservations, row: int) -> MoveHistory:
     was_suggested = observations.suggested[row] if observations.suggested else False
     origin = _find_origin_row(points[:row], peaks[:row], points[row]) if was_suggested else None
     gain = 0.0 if origin is None else float(peaks[row] - peaks[origin])
-    history = MoveHistory(points[row], float(peaks[row]), tuple(failures), None, unusable_count)
+    history = MoveHistory(
+        points[row],
+        float(peaks[row]),
+        tuple(failures),
+        None,
+        unusable_count,
+        reversals=_list_reversals(grid, observations, float(peaks[row])),
+    )
     if origin is None or gain < MIN_GAIN:
         return history
     recommended_moves = (
         observations.recommended_changes[origin] if observations.recommended_changes else ()
     )
     return replace(history, previous=points[origin], gain=gain, previous_moves=recommended_moves)
+
+
+def _list_reversals(
+    grid: ParameterGrid, observations: TrialObservations, log_peak: float
+) -> tuple[Reversal, ...]:
+    """Return the moves of numbers that were recommended for configurations worse than ``log_peak``."""
+    worse_rows = np.flatnonzero(observations.log_peaks < log_peak - MIN_GAIN)
+    return tuple(
+        Reversal(move.axis, int(observations.points[row][move.axis]), move.direction)
+        for row in (worse_rows if observations.recommended_changes else ())
+        for move in parse_moves(grid, observations.recommended_changes[row])
+        if move.direction
+    )
 
 
 def _describe_loss(observations: TrialObservations, origin: int, row: int) -> FailedMove:
@@ -375,7 +415,7 @@ def suggest_long_step(
         return None
     observations = observations.merge_repeats()
     leader = int(observations.log_peaks.argmax())
-    history = read_history(observations, leader)
+    history = read_history(grid, observations, leader)
     tried_keys = grid.build_keys(observations.tried_points)
     for points in _list_long_steps(grid, observations, leader, history):
         if len(points):

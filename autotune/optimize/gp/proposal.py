@@ -153,7 +153,8 @@ def list_recommended_points(
     """
     if not observations.recommended_changes:
         return
-    history, own_moves = read_history(observations, row), observations.recommended_changes[row]
+    history = read_history(grid, observations, row)
+    own_moves = observations.recommended_changes[row]
     failed_step_count = sum(observations.suggested[row + 1 :]) + history.unusable_count
     earlier_moves = dict.fromkeys(
         move for trial_moves in observations.recommended_changes for move in trial_moves

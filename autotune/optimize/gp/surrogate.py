@@ -450,17 +450,23 @@ class SurrogateModel:
         The model alone makes a configuration too similar to its neighbours. The measurement alone
         overstates the leader, which was partly lucky. The mean of both selects better configurations
         than the model or the measurement alone. All repeats of a configuration count as one measurement.
-        Measurements that the model contradicts, or that are only upper bounds, are ignored.
+        Measurements far below the prediction, and upper bounds, are ignored. Disturbances never raise a
+        measurement, so the model is wrong at a measurement far above the prediction, for example because
+        the peak is narrow. Such a measurement counts alone.
         """
         mean_log_peaks, log_peak_sds = self.predict_measured()
         predicted_peaks = decompress_log_peaks(mean_log_peaks)
         measured_peaks = self.observations.average_repeats() - self.observations.log_peaks.max()
         noise_sd = np.hypot(np.sqrt(self.log_peak_model.noise_variance), MEASUREMENT_LOG_SD)
-        is_contradicted = exceeds_prediction(np.abs(measured_peaks - predicted_peaks), noise_sd)
-        is_counted = ~(is_contradicted | self.observations.pruned)
+        differences = measured_peaks - predicted_peaks
+        measurement_sds = np.hypot(noise_sd, self.observations.sds)
+        is_counted = ~(exceeds_prediction(-differences, noise_sd) | self.observations.pruned)
+        is_smoothed = is_counted & exceeds_prediction(differences, measurement_sds)
+        weights = np.where(is_smoothed, 1.0, np.where(is_counted, 0.5, 0.0))
+        sds = np.where(is_counted, np.maximum(log_peak_sds, noise_sd / 2), log_peak_sds)
         return (
-            np.where(is_counted, (predicted_peaks + measured_peaks) / 2, predicted_peaks),
-            np.where(is_counted, np.maximum(log_peak_sds, noise_sd / 2), log_peak_sds),
+            predicted_peaks + weights * differences,
+            np.where(is_smoothed, measurement_sds, sds),
         )
 
     def find_best_index(self) -> int:

@@ -31,11 +31,11 @@ def _detect_exhausted_connections(reading: InstanceReading) -> ResourceShortage 
     counters, activity = reading.activity.counters, reading.activity
     wait_ms, response_ms = counters.get("qtime", 0.0), counters.get("rtime", 0.0)
     server_limit, session_limit = reading.get_setting("server_maxconn"), counters.get("slim", 0.0)
-    is_full = session_limit and counters.get("smax", 0.0) >= session_limit
+    is_full = session_limit and counters.get("scur", 0.0) >= session_limit
     evidence = ""
     if server_limit and wait_ms > response_ms:
         evidence = (
-            f"up to {counters['qmax']:.0f} requests waited {wait_ms:.0f} ms on average for a web host"
+            f"up to {counters['qcur']:.0f} requests waited {wait_ms:.0f} ms on average for a web host"
             f" (limit {server_limit}, response time {response_ms:.0f} ms): raise server_maxconn"
         )
     elif is_full and activity.queued_fraction >= MIN_QUEUED_FRACTION:
@@ -58,7 +58,7 @@ DIAGNOSIS = Diagnosis(
         is_complete=lambda _: False,  # the reply ends when the server closes the connection
         build_command=build_stats_command,
         counter_names=frozenset(("CumConns", "Idle_pct")),
-        level_names=frozenset(("Idle_pct", "qcur", "qmax", "qtime", "rtime", "smax", "slim")),
+        level_names=frozenset(("Idle_pct", "qcur", "qtime", "rtime", "scur", "slim")),
         parse_counters=parse_counters,
         is_local_only=True,
         find_socket=find_stats_socket,

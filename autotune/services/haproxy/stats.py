@@ -92,7 +92,7 @@ def parse_effective(output: str) -> Settings:
 
 def parse_counters(output: str) -> Mapping[str, float]:
     """Return the counters in `show stat`: sums and maximums over the backends, and the numbers of
-    sessions of the fullest frontend.
+    sessions of the fullest frontend. HAProxy's maximums since its start are not included.
     """
     total_rows = [
         {name: float(value) for name, value in row.items() if is_uint(value)}
@@ -106,13 +106,13 @@ def parse_counters(output: str) -> Mapping[str, float]:
     }
     maximum_by_counter = {
         name: max((row.get(name, 0.0) for row in backend_rows), default=0.0)
-        for name in ("qmax", "qtime", "rtime")
+        for name in ("qtime", "rtime")
     }
     fullest_frontend = max(
-        frontend_rows, key=lambda row: row.get("smax", 0.0) / row["slim"], default={}
+        frontend_rows, key=lambda row: row.get("scur", 0.0) / row["slim"], default={}
     )
     return (
         sum_by_counter
         | maximum_by_counter
-        | {name: fullest_frontend[name] for name in ("smax", "slim") if name in fullest_frontend}
+        | {name: fullest_frontend[name] for name in ("scur", "slim") if name in fullest_frontend}
     )

@@ -356,5 +356,6 @@ DIAGNOSIS = Diagnosis(
     },
     recommended_changes=RECOMMENDED_CHANGES,
     threads_parameter="worker_processes",
+    kept_connections=("fastcgi_keep_conn", "fastcgi_keepalive"),
     refusal_rules=(_detect_exhausted_connections,),
 )

@@ -158,7 +158,7 @@ def test_moves_stay_in_range_and_change_nothing_else(
     named = {move.rstrip("+-").partition("=")[0] for move in moves}
     others = [i for i, name in enumerate(NAMES) if name not in named]
     for row in range(5):
-        for point in list_guided_candidates(GRID, read_history(told, row), moves):
+        for point in list_guided_candidates(GRID, read_history(GRID, told, row), moves):
             assert (point >= 0).all()
             assert (point < GRID.level_counts).all()
             assert (point[others] == points[row][others]).all()
@@ -302,11 +302,12 @@ def test_a_loss_within_its_error_is_no_harm() -> None:
     told = observed(first, worse, (elsewhere, 0.5, MORE))
     rough = replace(told, sds=np.array([0.03, 0.13, 0.03]))
     harmful = [
-        list(read_history(each, 2).list_failures(NAMES.index(CHILDREN))) for each in (told, rough)
+        list(read_history(GRID, each, 2).list_failures(NAMES.index(CHILDREN)))
+        for each in (told, rough)
     ]
     assert [len(failures) for failures in harmful] == [1, 0]
     pruned = replace(rough, pruned=np.array([False, True, False]))
-    assert list(read_history(pruned, 2).list_failures(NAMES.index(CHILDREN)))
+    assert list(read_history(GRID, pruned, 2).list_failures(NAMES.index(CHILDREN)))
 
 
 def test_a_configuration_that_failed_before_the_leader_was_measured_is_no_failure_of_the_leader() -> (
@@ -314,10 +315,24 @@ def test_a_configuration_that_failed_before_the_leader_was_measured_is_no_failur
 ):
     told = observed(({}, 0.0, MORE), ({CHILDREN: 8}, 0.2, MORE))
     failed = GRID.encode_all([{**SPACE.baseline, CHILDREN: 15}])
-    assert read_history(replace(told, failed_points=failed), 1).unusable_count == 1
+    assert read_history(GRID, replace(told, failed_points=failed), 1).unusable_count == 1
     numbered = replace(told, failed_points=failed, trial_numbers=(0, 2), failed_numbers=(1,))
-    assert read_history(numbered, 1).unusable_count == 0
-    assert read_history(numbered, 0).unusable_count == 1
+    assert read_history(GRID, numbered, 1).unusable_count == 0
+    assert read_history(GRID, numbered, 0).unusable_count == 1
+
+
+def test_a_worse_value_whose_diagnosis_points_back_limits_a_step() -> None:
+    """Even if the value was not worse than the origin of the step to it."""
+    first, better = ({CHILDREN: 5}, 0.0, MORE), ({CHILDREN: 10, "os.x.flag": True}, 0.6, MORE)
+    unlimited = next_step(observed(first, better))
+    assert unlimited is not None
+    beyond = ({CHILDREN: 40}, 0.0, f"{CHILDREN}-")
+    limited = next_step(observed(first, beyond, better))
+    assert limited is not None
+    assert limited.keys() == unlimited.keys() == {CHILDREN}
+    assert 10 < float(str(limited[CHILDREN])) < 40 <= float(str(unlimited[CHILDREN])) + 15
+    silent = ({CHILDREN: 40}, 0.0, MORE)
+    assert next_step(observed(first, silent, better)) == unlimited
 
 
 OVERSHOT = ({CHILDREN: 5}, 0.0, MORE), ({CHILDREN: 200}, 0.4, "")
