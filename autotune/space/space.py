@@ -181,6 +181,11 @@ class SearchSpace:
         )
         return replace(self, facts=facts, constraints=constraints)
 
+    @property
+    def memory_limited_hosts(self) -> frozenset[str]:
+        """Return the hosts whose memory a built-in rule limits."""
+        return frozenset(filter(None, map(find_rule_host, self.constraints)))
+
     def without_memory_allowance(self, hosts: Collection[str]) -> SearchSpace:
         """Return the space in which no candidate may exceed the memory limit of one of ``hosts``, even
         if the baseline does.

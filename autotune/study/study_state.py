@@ -366,6 +366,16 @@ class State:
         """Return ``space``, limited by measured process sizes and by the values that hosts clamped."""
         return space.with_measured_memory(self.rss).with_clamps(self.clamps)
 
+    @property
+    def has_failed_baseline(self) -> bool:
+        """True if the stack failed with the baseline, for example because it did not recover from an
+        overload.
+        """
+        return any(
+            trial.failure and not trial.is_fault
+            for trial in self.list_finished_trials(Phase.BASELINE)
+        )
+
     @cached_property
     def exhausted_hosts(self) -> frozenset[str]:
         """Return the hosts whose memory was exhausted with the baseline."""

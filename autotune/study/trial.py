@@ -25,7 +25,7 @@ from autotune.space.space import Candidate, SearchSpace
 from autotune.study.incumbent import is_exploring
 from autotune.study.reading_records import record_reading
 from autotune.study.schedule_steps import MeasureStep
-from autotune.study.study_state import COUNTED_PHASES, PRESET_PHASES, Phase, Trial
+from autotune.study.study_state import COUNTED_PHASES, PRESET_PHASES, Phase, State, Trial
 from autotune.study.study_store import StudyStore, format_current_timestamp
 from autotune.study.today_rate import select_today_rate
 from autotune.study.trial_context import TrialContext
@@ -83,7 +83,7 @@ def begin_trial(step: MeasureStep, context: TrialContext) -> Trial:
         candidate = (
             space.complete_without_repair(step.settings)
             if is_repeated
-            else _build_candidate(step, space, context.store.state.exhausted_hosts)
+            else _build_candidate(step, space, context.store.state)
         )
     except InfeasibleRule as error:
         # With other settings, the schedule would request the same configuration again.
@@ -96,18 +96,17 @@ def begin_trial(step: MeasureStep, context: TrialContext) -> Trial:
     return trial
 
 
-def _build_candidate(
-    step: MeasureStep, space: SearchSpace, exhausted_hosts: frozenset[str]
-) -> Candidate:
+def _build_candidate(step: MeasureStep, space: SearchSpace, state: State) -> Candidate:
     """Return the repaired settings of a step. Raises InfeasibleRule.
 
     Usually, candidates may need as much memory as the baseline. If the memory of a host was exhausted
-    with the baseline, presets keep to the memory limit of this host, if possible.
+    with the baseline, presets keep to the memory limit of this host, if possible. If the baseline
+    failed, this applies to all hosts, because a host without memory may not show its usage.
     """
-    if step.phase in PRESET_PHASES and exhausted_hosts:
+    hosts = space.memory_limited_hosts if state.has_failed_baseline else state.exhausted_hosts
+    if step.phase in PRESET_PHASES and hosts:
         with suppress(InfeasibleRule):
-            strict_space = space.without_memory_allowance(exhausted_hosts)
-            return strict_space.build_candidate(step.settings)
+            return space.without_memory_allowance(hosts).build_candidate(step.settings)
     return space.build_candidate(step.settings)
 
 

@@ -81,6 +81,22 @@ def test_a_fault_of_one_bed_removes_no_other_bed(tmp_path: Path) -> None:
             check_repeated_faults(store, store.state.find_trial(trial.number - 1))
 
 
+@pytest.mark.parametrize(("is_fault", "is_kept"), [(False, True), (True, False)])
+def test_presets_keep_to_the_memory_of_the_hosts_if_the_baseline_failed(
+    tmp_path: Path, is_fault: bool, is_kept: bool
+) -> None:
+    """A host without memory sends no samples, so nothing shows what it lacked."""
+    children = f"parameters:\n  {CHILDREN}: {{default: 30}}\n"
+    space = fleet(tmp_path, children, web2=replace(ROOMY, memory=GB))
+    unused: Any = Silent()
+    with closing(StudyStore(tmp_path / "study")) as store:
+        context = TrialContext(space, unused, store, unused)
+        baseline = begin_trial(MeasureStep(Phase.BASELINE, space.baseline), context)
+        store.record_failure(baseline, "the stack does not respond correctly", is_fault=is_fault)
+        preset = begin_trial(MeasureStep(Phase.RECOMMENDED, {CHILDREN: 250}), context)
+    assert (preset.settings[CHILDREN] < 30) is is_kept
+
+
 def test_presets_keep_to_the_memory_that_the_baseline_exhausted(tmp_path: Path) -> None:
     children = f"parameters:\n  {CHILDREN}: {{default: 30}}\n"
     space = fleet(tmp_path, children, web2=replace(ROOMY, memory=GB))
