@@ -23,7 +23,6 @@ _ADDRESS_PATTERN = re.compile(
 _PORT_PATTERN = re.compile(r"([^/$]+):[0-9]{1,5}")
 _MAX_PORT = 65_535
 _SOCKET_PATTERN = re.compile(r"(?:unix[:@])?(/[^:]*)")
-_LOOPBACK_ADDRESSES = frozenset({"127.0.0.1", "localhost", "[::1]", "::1"})
 _KIND_ORDER = ("lb", "http_cache", "web", "app", "cache", "store", "db")
 _FORWARDING_KINDS, _FORWARD_TARGET_KINDS = ("lb", "http_cache"), ("http_cache", "web", "app", "lb")
 _CALLER_KINDS, _CALLED_KINDS = ("web", "app"), ("cache", "store", "db")
@@ -434,6 +433,6 @@ def _is_address_of(address: str, caller: DiscoveredInstance, tier: DiscoveredTie
         return False
     return any(
         host in instance.host.names
-        or (host in _LOOPBACK_ADDRESSES and instance.host.name == caller.host.name)
+        or (is_loopback(host) and instance.host.name == caller.host.name)
         for instance in tier.instances
     )

@@ -256,8 +256,7 @@ class LoadMeter:
             reader.close()
             if reader.is_too_slow:
                 self.slow_caches.add(instance.name)
-                continue
-            if counters is None:
+            if counters is None or reader.is_too_slow:
                 return None
             hit_count += counters.values.get(counter_names.hits, 0.0)
             miss_count += counters.values.get(counter_names.misses, 0.0)

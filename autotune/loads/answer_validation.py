@@ -175,6 +175,11 @@ class AnswerValidator:
             else 1.0
         )
 
+    @property
+    def max_probe_count(self) -> int:
+        """Return the number of responses that fit in memory."""
+        return int(MAX_BODY_BYTES / self.mean_read_bytes)
+
     def count_probes(self, spec: LoadSpec) -> int:
         """Return how many responses a reading samples: at most half of its requests, and no more
         than fit in memory.
@@ -188,7 +193,7 @@ class AnswerValidator:
         desired_probes = spec.seconds * min(
             max_rate, (MAX_EXACT_SHARE if is_exact else MAX_PROBE_SHARE) * spec.rate
         )
-        probe_limits = (spec.request_count // 2, int(MAX_BODY_BYTES / self.mean_read_bytes))
+        probe_limits = (spec.request_count // 2, self.max_probe_count)
         return max(0, min(max(MIN_PROBES, round(desired_probes)), *probe_limits))
 
     def choose_pages(self, count: int, seed: int = 0) -> list[int]:

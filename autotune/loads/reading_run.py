@@ -147,7 +147,8 @@ def _plan_sample(
     if not probe_count:
         return None
     if not validator.is_exact:
-        probe_count = _extend_sample(load, request, spec, probe_count)
+        extended_count = _extend_sample(load, request, spec, probe_count)
+        probe_count = min(extended_count, max(probe_count, validator.max_probe_count))
     pages = validator.choose_pages(probe_count, secrets.randbelow(MAX_SEEDS))
     # Responses that arrive later than the latency limit count as late anyway.
     overrun_seconds = min(spec.latency_limit, spec.timeout)

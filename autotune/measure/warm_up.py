@@ -39,7 +39,7 @@ FUTILE_WINDOWS, FUTILE_FAILURE_RATIO = 3, 2 / 3
 class WarmUpWindow:
     """One window of warm-up load.
 
-    ``hit_rate`` is the cache's hit rate in the window, or ``None`` without a cache.
+    ``hit_rate`` is the cache's hit rate in the window, or ``None`` if it is unknown.
     ``failed_share`` is the fraction of requests without a correct response. A late correct response
     does not count as failed.
     """
@@ -226,12 +226,12 @@ def is_cache_filling(windows: Sequence[WarmUpWindow], rise_windows: int = RISE_W
 
     At a low rate, a cache fills so slowly that two windows agree long before the cache is warm. A
     settled hit rate falls about as often as it rises. With too few windows, the cache is assumed to be
-    filling. Windows in which a cache did not report its counters are skipped.
+    filling. A window in which a cache did not report its counters is skipped.
     """
+    if all(window.hit_rate is None for window in windows[-2:]):
+        return False
     known_rates = [window.hit_rate for window in windows if window.hit_rate is not None]
     known_rates = known_rates[-rise_windows - 1 :]
-    if not known_rates:
-        return False
     if len(known_rates) <= rise_windows:
         return True
     return known_rates[-1] - known_rates[0] > MIN_HIT_RISE and all(

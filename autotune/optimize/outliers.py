@@ -25,7 +25,7 @@ MAX_REPEAT_SDS, MIN_OUTLIER_DIFFERENCE = 4.0, 0.15
 # a measurement that differs from its prediction by more than this many sds is not noise
 MAX_PREDICTION_SDS = 3.0
 MIN_REPEATS = 3  # with fewer repeats, a disturbed repeat cannot be recognized
-# If more than this fraction of the repeats, and more than one, would count as disturbed, none does: the
+# If more than this fraction of the repeats, and more than one, are so low, none counts as disturbed. The
 # configuration itself varies, for example between a warm and a cold cache.
 MAX_DISTURBED_FRACTION = 1 / 4
 

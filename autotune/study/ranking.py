@@ -336,7 +336,10 @@ def get_model_noise(state: State) -> float:
 
 
 def estimate_measurement_sd(state: State, trial: Trial) -> float:
-    """Return the sd of the logarithm of one measurement that is as precise as that of ``trial``."""
+    """Return the sd of the logarithm of one measurement that is as precise as that of ``trial``.
+
+    Without a model, the noise between measurements is the usual one.
+    """
     noise = get_model_noise(state) if state.values else _get_reading_noise(state)
     return state.normalize_peak(trial).widen_by_noise(noise).sd
 

@@ -22,7 +22,7 @@ def test_links_between_the_files_of_a_container_are_followed(tmp_path: Path) -> 
     link = directory / "sites-enabled/default"
     link.parent.mkdir()
     link.symlink_to("../sites-available/default")
-    tmp_path.chmod(0o777)  # who may write to the container's directories does not matter
+    directory.chmod(0o777)  # who may write to the container's directories does not matter
     found = read_isolated_host(
         LocalTransport(),
         SshHost("web1", "127.0.0.1"),

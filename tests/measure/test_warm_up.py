@@ -120,6 +120,7 @@ def test_an_overloaded_stack_is_given_less() -> None:
         ([0.9, 0.8, 0.7, 0.6], False),
         ([0.3, 0.5, 0.505, None, 0.509], True),  # once, a cache did not report its counters
         ([0.500, 0.504, None, 0.508, 0.507], False),
+        ([0.3, 0.5, None, None], False),  # it stopped reporting them
     ],
 )
 def test_climbing_is_never_falling(hits: list[float | None], expected: bool) -> None:

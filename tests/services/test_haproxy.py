@@ -111,7 +111,11 @@ def test_a_frontend_of_statistics_does_not_limit_the_others() -> None:
 def test_counters_of_a_queue() -> None:
     counted = stats.parse_counters(PRINTED)
     assert counted["qcur"] == 12
-    assert counted["scur"] == 13
+    assert (counted["scur"], counted["reached_limit"]) == (13, 0)
+    full = stats.parse_counters(
+        PRINTED.replace("lb,FRONTEND,,,13,18,50,", "lb,FRONTEND,,,13,18,18,")
+    )
+    assert full["reached_limit"] == 1
     assert counted["qtime"] > counted["rtime"] > 0
     assert counted["slim"] == 50
 
@@ -132,9 +136,12 @@ def reading(settings: Settings, **activity: Any) -> InstanceReading:
                              "waiting_connections": 9.0},
          "all of its 64 connections were in use and 9 waited .*: raise maxconn"),
         ({"maxconn": 64}, {"counters": {"slim": 64, "scur": 64}, "queued_fraction": 0.1}, None),
+        ({"maxconn": 64},
+         {"counters": {"slim": 64, "scur": 0, "reached_limit": 1}, "queued_fraction": 0.5},
+         "raise maxconn"),
         # all connections were in use since HAProxy started, but not in this reading
         ({"maxconn": 64},
-         {"counters": {"slim": 64, "scur": 9, "smax": 64}, "queued_fraction": 0.5}, None),
+         {"counters": {"slim": 64, "scur": 9, "reached_limit": 0}, "queued_fraction": 0.5}, None),
         ({"maxconn": 64}, {"counters": {"slim": 64}, "queued_fraction": 0.5}, None),
         ({}, {"counters": {"wretr": 12, "econ": 3}},
          "retried connections to web hosts 12 times and 3 failed"),

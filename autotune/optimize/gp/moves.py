@@ -176,27 +176,31 @@ class MoveHistory:
 
     def _list_failures_ahead(self, move: Move) -> list[tuple[int, bool]]:
         """Return the distance in levels to each failed value in the move's direction, and true if the
-        value was harmful. A worse value from which a diagnosis recommends to move back counts as harmful.
+        value was harmful. A worse value from which a diagnosis recommends moving back counts as harmful.
         """
-        current_level = int(self.start[move.axis])
-        failures_ahead = [
-            ((int(failure.point[move.axis]) - current_level) * move.direction, failure.is_harmful)
-            for failure in self.list_failures(move.axis)
-        ]
-        failures_ahead += [
-            ((reversal.level - current_level) * move.direction, True)
+        reversed_levels = [
+            (reversal.level, True)
             for reversal in self.reversals
             if (reversal.axis, reversal.direction) == (move.axis, -move.direction)
         ]
-        return [(distance, is_harmful) for distance, is_harmful in failures_ahead if distance > 0]
+        return self._select_ahead(move, [*self._list_failed_levels(move), *reversed_levels])
+
+    def _list_failed_levels(self, move: Move) -> list[tuple[int, bool]]:
+        return [
+            (int(failure.point[move.axis]), failure.is_harmful)
+            for failure in self.list_failures(move.axis)
+        ]
+
+    def _select_ahead(
+        self, move: Move, levels: Sequence[tuple[int, bool]]
+    ) -> list[tuple[int, bool]]:
+        current_level = int(self.start[move.axis])
+        distances = [((level - current_level) * move.direction, harm) for level, harm in levels]
+        return [(distance, is_harmful) for distance, is_harmful in distances if distance > 0]
 
     def has_failed(self, move: Move) -> bool:
         """True if the parameter was changed in this direction before, without a gain."""
-        current_level = int(self.start[move.axis])
-        return any(
-            (int(failure.point[move.axis]) - current_level) * move.direction > 0
-            for failure in self.list_failures(move.axis)
-        )
+        return bool(self._select_ahead(move, self._list_failed_levels(move)))
 
     def find_harmful_distance(self, move: Move) -> int | None:
         """Return the distance in levels to the nearest harmful value in the move's direction.
@@ -204,9 +208,9 @@ class MoveHistory:
         Return ``None`` if no value was harmful, or if several values were harmful and the move has
         never brought a gain.
         """
-        harmful_distances = [
+        harmful_distances = {
             distance for distance, is_harmful in self._list_failures_ahead(move) if is_harmful
-        ]
+        }
         if len(harmful_distances) >= MAX_FAILED_STEPS and not self._has_helped(move):
             return None
         return min(harmful_distances, default=None)

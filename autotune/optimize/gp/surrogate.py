@@ -461,12 +461,12 @@ class SurrogateModel:
         differences = measured_peaks - predicted_peaks
         measurement_sds = np.hypot(noise_sd, self.observations.sds)
         is_counted = ~(exceeds_prediction(-differences, noise_sd) | self.observations.pruned)
-        is_smoothed = is_counted & exceeds_prediction(differences, measurement_sds)
-        weights = np.where(is_smoothed, 1.0, np.where(is_counted, 0.5, 0.0))
+        is_narrow_peak = is_counted & exceeds_prediction(differences, measurement_sds)
+        weights = np.where(is_narrow_peak, 1.0, np.where(is_counted, 0.5, 0.0))
         sds = np.where(is_counted, np.maximum(log_peak_sds, noise_sd / 2), log_peak_sds)
         return (
             predicted_peaks + weights * differences,
-            np.where(is_smoothed, measurement_sds, sds),
+            np.where(is_narrow_peak, measurement_sds, sds),
         )
 
     def find_best_index(self) -> int:

@@ -31,11 +31,11 @@ def _detect_exhausted_connections(reading: InstanceReading) -> ResourceShortage 
     counters, activity = reading.activity.counters, reading.activity
     wait_ms, response_ms = counters.get("qtime", 0.0), counters.get("rtime", 0.0)
     server_limit, session_limit = reading.get_setting("server_maxconn"), counters.get("slim", 0.0)
-    is_full = session_limit and counters.get("scur", 0.0) >= session_limit
+    is_full = counters.get("reached_limit") or counters.get("scur", 0.0) >= session_limit > 0
     evidence = ""
     if server_limit and wait_ms > response_ms:
         evidence = (
-            f"up to {counters['qcur']:.0f} requests waited {wait_ms:.0f} ms on average for a web host"
+            f"requests waited {wait_ms:.0f} ms on average for a web host"
             f" (limit {server_limit}, response time {response_ms:.0f} ms): raise server_maxconn"
         )
     elif is_full and activity.queued_fraction >= MIN_QUEUED_FRACTION:
@@ -61,6 +61,7 @@ DIAGNOSIS = Diagnosis(
         level_names=frozenset(("Idle_pct", "qcur", "qtime", "rtime", "scur", "slim")),
         parse_counters=parse_counters,
         is_local_only=True,
+        interval_seconds=2.0,
         find_socket=find_stats_socket,
     ),
     find_log=lambda site: site.choose(f"{site.directory}/haproxy.out", "haproxy.service"),

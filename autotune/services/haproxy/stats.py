@@ -92,7 +92,8 @@ def parse_effective(output: str) -> Settings:
 
 def parse_counters(output: str) -> Mapping[str, float]:
     """Return the counters in `show stat`: sums and maximums over the backends, and the numbers of
-    sessions of the fullest frontend. HAProxy's maximums since its start are not included.
+    sessions of the fullest frontend. ``reached_limit`` is 1 if this frontend was full since HAProxy's
+    start.
     """
     total_rows = [
         {name: float(value) for name, value in row.items() if is_uint(value)}
@@ -109,10 +110,14 @@ def parse_counters(output: str) -> Mapping[str, float]:
         for name in ("qtime", "rtime")
     }
     fullest_frontend = max(
-        frontend_rows, key=lambda row: row.get("scur", 0.0) / row["slim"], default={}
+        frontend_rows,
+        key=lambda row: (row.get("scur", 0.0) / row["slim"], -row["slim"]),
+        default={},
     )
+    limit = fullest_frontend.get("slim", 0.0)
     return (
         sum_by_counter
         | maximum_by_counter
         | {name: fullest_frontend[name] for name in ("scur", "slim") if name in fullest_frontend}
+        | {"reached_limit": float(0 < limit <= fullest_frontend.get("smax", 0.0))}
     )

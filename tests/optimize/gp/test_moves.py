@@ -17,6 +17,7 @@ from autotune.optimize.gp.moves import (
     MAX_FAILED_STEPS,
     MIN_LONG_STEP_GAIN,
     STEP_FRACTIONS,
+    Move,
     MoveHistory,
     list_guided_candidates,
     parse_moves,
@@ -333,6 +334,16 @@ def test_a_worse_value_whose_diagnosis_points_back_limits_a_step() -> None:
     assert 10 < float(str(limited[CHILDREN])) < 40 <= float(str(unlimited[CHILDREN])) + 15
     silent = ({CHILDREN: 40}, 0.0, MORE)
     assert next_step(observed(first, silent, better)) == unlimited
+
+
+def test_a_step_whose_diagnosis_points_back_is_one_harmful_value() -> None:
+    """A second harmful value would end the halving."""
+    first = ({CHILDREN: 10}, 0.0, MORE)
+    beyond = ({CHILDREN: 40}, -0.3, f"{CHILDREN}-")
+    history, axis = read_history(GRID, observed(first, beyond), 0), NAMES.index(CHILDREN)
+    distance = history.find_harmful_distance(Move(axis, 1))
+    harmful_point = GRID.encode({**SPACE.baseline, CHILDREN: 40})
+    assert distance == harmful_point[axis] - history.start[axis]
 
 
 OVERSHOT = ({CHILDREN: 5}, 0.0, MORE), ({CHILDREN: 200}, 0.4, "")

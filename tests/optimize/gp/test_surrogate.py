@@ -92,6 +92,24 @@ def test_an_estimate_is_the_mean_of_model_and_measurement_unless_they_contradict
     assert (sd[near] > 0.02).all()
 
 
+@pytest.mark.parametrize(("above", "sd"), [(0.9, 0.1), (0.9, 0.5)])
+def test_a_measurement_far_above_the_model_counts_alone(above: float, sd: float) -> None:
+    """A disturbance only lowers measurements. The model smooths narrow peaks."""
+    at = points(40)
+    high, others = 3, np.arange(40) != 3
+    log_peaks = -0.5 * (at[:, 0] / 100 - 0.7) ** 2 + np.random.default_rng(3).normal(0, 0.05, 40)
+    log_peaks[high] = log_peaks[others].max() + above
+    told = replace(observe(at, log_peaks), sds=np.where(others, 0.03, sd))
+    found = SurrogateModel.fit(GRID, told)
+    predicted = decompress_log_peaks(found.predict_measured()[0])[high]
+    mean, sds = (values[high] for values in found.estimate_measured())
+    assert predicted < -0.5  # relative to the measurement
+    if sd == 0.1:
+        assert (mean, sds) == (pytest.approx(0.0), pytest.approx(sd, rel=0.4))
+    else:  # it may be luck
+        assert mean == pytest.approx(predicted / 2)
+
+
 def test_repeats_of_a_configuration_have_one_estimate() -> None:
     at = points(40)
     log_peaks = -3.0 * (at[:, 0] / 100 - 0.7) ** 2
