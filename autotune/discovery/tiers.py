@@ -159,7 +159,7 @@ def _select_server(
     their sockets.
 
     The only running server is also returned if its socket or port differs, because a socket's path may
-    be a link, unless all addresses belong to other hosts.
+    be a link. It is not returned if all addresses belong to other hosts.
     """
     fitting_servers = [
         s

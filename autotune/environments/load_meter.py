@@ -229,8 +229,8 @@ class LoadMeter:
     def count_cache_lookups(self) -> tuple[int, int] | None:
         """Return the hits and misses of all caches since their start.
 
-        The result is ``None`` without a cache whose counters can be read in time, and if a cache did not
-        respond, because the sum would be incomplete.
+        The result is ``None`` without a cache whose counters can be read in time. It is also ``None`` if
+        a cache did not respond, because the sum would be incomplete.
         """
         active_instances = self.stack.active_instances(self.read_deployed_settings())
         caches = [

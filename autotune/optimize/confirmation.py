@@ -284,8 +284,8 @@ def _list_undisturbed_ratios(measurements: Sequence[SideMeasurement]) -> list[Es
 
 
 def _list_pairs(measurements: Sequence[SideMeasurement]) -> list[tuple[Estimate, Estimate]]:
-    """Return the peaks of winner and baseline in each complete pair. Two measurements of one side are
-    no pair.
+    """Return the peaks of winner and baseline in each complete pair. Two measurements of one side do
+    not form a pair.
     """
     peaks_by_side = [
         {m.is_winner: m.peak for m in pair}

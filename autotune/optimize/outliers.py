@@ -39,9 +39,10 @@ def compute_max_repeat_difference(sd: float) -> float:
 
 
 def find_outlier_threshold(peaks: Sequence[Estimate]) -> float:
-    """Return the peak below which a measurement of one configuration counts as disturbed; 0 if there
-    are too few measurements, or if too many of them are low. The median of an even number is the higher
-    middle one.
+    """Return the peak below which a measurement of one configuration counts as disturbed.
+
+    The result is 0 if there are too few measurements, or if too many of them are low. The median of an
+    even number is the higher middle one.
     """
     if len(peaks) < MIN_REPEATS:
         return 0.0

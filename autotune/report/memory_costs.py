@@ -144,7 +144,7 @@ def _measure_memory_change(
     """Return the change of the memory in use at capacity.
 
     The result is ``None`` unless all hosts recorded it. Usage is recorded as a fraction of a machine's
-    memory, so each host must be a machine of its own, with the memory that the facts contain.
+    memory. Hosts must therefore be separate machines, and the target must not limit their memory.
     """
     facts, slo = study.first_record.facts, study.target.slo.objective
     hosts = [host for name, host in study.target.hosts.items() if name in facts]

@@ -80,8 +80,8 @@ while sum(client.poll() is None for client in every) > int(sys.argv[2]):
     time.sleep(0.05)
 for client in every:
     client.stdin.close()
-failed = sum(client.wait() != 0 for client in every)
-print(json.dumps({"requests": len(every), "errors": {"refused": failed}, "late": 0}))
+failed = min(knocks, sum(client.wait() != 0 for client in every))
+print(json.dumps({"requests": knocks, "errors": {"refused": failed}, "late": 0}))
 """
 
 
