@@ -114,10 +114,13 @@ def parse_counters(output: str) -> Mapping[str, float]:
         key=lambda row: (row.get("scur", 0.0) / row["slim"], -row["slim"]),
         default={},
     )
-    limit = fullest_frontend.get("slim", 0.0)
     return (
         sum_by_counter
         | maximum_by_counter
         | {name: fullest_frontend[name] for name in ("scur", "slim") if name in fullest_frontend}
-        | {"reached_limit": float(0 < limit <= fullest_frontend.get("smax", 0.0))}
+        | {
+            "reached_limit": float(
+                0 < fullest_frontend.get("slim", 0.0) <= fullest_frontend.get("smax", 0.0)
+            )
+        }
     )
