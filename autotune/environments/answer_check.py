@@ -110,13 +110,11 @@ class AnswerCheck:
         if self.is_learned:
             return
         page_samples = self._request_samples()
-        sampled_pages = [*zip(self.validator.pages, page_samples, strict=True)]
-        reasons = [find_reference_problem(page, answers) for page, answers in sampled_pages]
-        page_problems = [
-            (page, reason)
-            for (page, _), reason in zip(sampled_pages, reasons, strict=True)
-            if reason
+        inspected_pages = [
+            (page, answers, find_reference_problem(page, answers))
+            for page, answers in zip(self.validator.pages, page_samples, strict=True)
         ]
+        page_problems = [(page, reason) for page, _, reason in inspected_pages if reason]
         if sum(page.share for page, _ in page_problems) > self.max_error_fraction:
             page, reason = max(page_problems, key=lambda problem: problem[0].share)
             raise AutotuneError(
@@ -128,8 +126,8 @@ class AnswerCheck:
         self.validator = AnswerValidator(
             tuple(
                 replace(page, reference=ReferenceAnswer.from_samples([a for a in answers if a]))
-                for (page, answers), reason in zip(sampled_pages, reasons, strict=True)
-                if reason is None
+                for page, answers, reason in inspected_pages
+                if not reason
             )
         )
         self.records = (

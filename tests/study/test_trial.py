@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from autotune.errors import AutotuneError
 from autotune.services.diagnosis import Resource
 from autotune.study.schedule import select_next_step
 from autotune.study.schedule_steps import MeasureStep
-from autotune.study.study_state import Phase
+from autotune.study.study_state import Phase, Trial
 from autotune.study.study_store import StudyStore
 from autotune.study.trial import begin_trial, check_repeated_faults
 from autotune.study.trial_context import TrialContext
@@ -81,34 +82,37 @@ def test_a_fault_of_one_bed_removes_no_other_bed(tmp_path: Path) -> None:
             check_repeated_faults(store, store.state.find_trial(trial.number - 1))
 
 
+@contextmanager
+def oversized_baseline(directory: Path) -> Iterator[tuple[TrialContext, Trial]]:
+    """A study whose running baseline has more children than its hosts have memory for."""
+    children = f"parameters:\n  {CHILDREN}: {{default: 30}}\n"
+    space = fleet(directory, children, web2=replace(ROOMY, memory=GB))
+    unused: Any = Silent()
+    with closing(StudyStore(directory / "study")) as store:
+        context = TrialContext(space, unused, store, unused)
+        yield context, begin_trial(MeasureStep(Phase.BASELINE, space.baseline), context)
+
+
 @pytest.mark.parametrize(("is_fault", "is_kept"), [(False, True), (True, False)])
 def test_presets_keep_to_the_memory_of_the_hosts_if_the_baseline_failed(
     tmp_path: Path, is_fault: bool, is_kept: bool
 ) -> None:
     """A host without memory sends no samples, so nothing shows what it lacked."""
-    children = f"parameters:\n  {CHILDREN}: {{default: 30}}\n"
-    space = fleet(tmp_path, children, web2=replace(ROOMY, memory=GB))
-    unused: Any = Silent()
-    with closing(StudyStore(tmp_path / "study")) as store:
-        context = TrialContext(space, unused, store, unused)
-        baseline = begin_trial(MeasureStep(Phase.BASELINE, space.baseline), context)
-        store.record_failure(baseline, "the stack does not respond correctly", is_fault=is_fault)
+    with oversized_baseline(tmp_path) as (context, baseline):
+        context.store.record_failure(
+            baseline, "the stack does not respond correctly", is_fault=is_fault
+        )
         preset = begin_trial(MeasureStep(Phase.RECOMMENDED, {CHILDREN: 250}), context)
     assert (preset.settings[CHILDREN] < 30) is is_kept
 
 
 def test_presets_keep_to_the_memory_that_the_baseline_exhausted(tmp_path: Path) -> None:
-    children = f"parameters:\n  {CHILDREN}: {{default: 30}}\n"
-    space = fleet(tmp_path, children, web2=replace(ROOMY, memory=GB))
-    unused: Any = Silent()
-    with closing(StudyStore(tmp_path / "study")) as store:
-        context = TrialContext(space, unused, store, unused)
-        baseline = begin_trial(MeasureStep(Phase.BASELINE, space.baseline), context)
+    with oversized_baseline(tmp_path) as (context, baseline):
         allowed = begin_trial(MeasureStep(Phase.RECOMMENDED, {CHILDREN: 250}), context)
-        store.record_bottleneck(
+        context.store.record_bottleneck(
             baseline, Bottleneck("web", "php_fpm", "web2", Resource.MEMORY, "99% in use", 0.9)
         )
-        store.record_peak(
+        context.store.record_peak(
             baseline, Peak(9.0, 8.0, 10.0, 0.03, "measured"), reading_count=3, load_seconds=9.0
         )
         kept = begin_trial(MeasureStep(Phase.RECOMMENDED, {CHILDREN: 250}), context)

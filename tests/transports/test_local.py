@@ -48,14 +48,18 @@ def test_a_program_that_cannot_be_started(tmp_path: Path, mode: int | None, stat
     assert str(program) in done.error_text
 
 
-def test_a_command_out_of_time_is_ended_with_all_it_started(tmp_path: Path) -> None:
-    script = "sleep 300 & echo $! > part; mv part child; sleep 300"
+def run_out_of_time(script: str, directory: Path) -> int:
+    """Return the process ID that the script wrote to the file `child` before its time was over."""
     for seconds in (1, 4, 16, 64):
         with pytest.raises(HostUnreachable, match=f"{seconds} s"):
-            HERE.run(["sh", "-c", script], cwd=str(tmp_path), timeout=seconds)
-        if (tmp_path / "child").exists():  # it came that far in its time
+            HERE.run(["sh", "-c", script], cwd=str(directory), timeout=seconds)
+        if (directory / "child").exists():  # it came that far in its time
             break
-    child = int((tmp_path / "child").read_text())
+    return int((directory / "child").read_text())
+
+
+def test_a_command_out_of_time_is_ended_with_all_it_started(tmp_path: Path) -> None:
+    child = run_out_of_time("sleep 300 & echo $! > part; mv part child; sleep 300", tmp_path)
     deadline = time.monotonic() + 60
     while Path(f"/proc/{child}/stat").exists() and time.monotonic() < deadline:
         if ") Z " in Path(f"/proc/{child}/stat").read_text():
@@ -67,12 +71,7 @@ def test_a_command_out_of_time_is_ended_with_all_it_started(tmp_path: Path) -> N
 
 def test_a_process_that_left_the_session_is_not_waited_for(tmp_path: Path) -> None:
     script = "setsid sh -c 'echo $$ > part; mv part child; exec sleep 300' & exit"
-    for seconds in (1, 4, 16, 64):
-        with pytest.raises(HostUnreachable, match=f"{seconds} s"):
-            HERE.run(["sh", "-c", script], cwd=str(tmp_path), timeout=seconds)
-        if (tmp_path / "child").exists():  # it came that far in its time
-            break
-    os.kill(int((tmp_path / "child").read_text()), signal.SIGKILL)  # it still ran
+    os.kill(run_out_of_time(script, tmp_path), signal.SIGKILL)  # it still ran
 
 
 def run_as_nobody(words: list[str], seconds: float) -> type[Exception] | None:
