@@ -228,7 +228,7 @@ def pytest_terminal_summary(
     if found := config.stash.get(LEFT, []):
         terminalreporter.section("left behind by tests, now removed", red=True, bold=True)
         for line in found:
-            terminalreporter.line(line)
+            terminalreporter.line(f"LEFT {line}")
 
 
 def _leads(session: pytest.Session) -> bool:

@@ -230,7 +230,7 @@ def test_files_of_other_people_are_no_lab(lab_dir: Path, described: Described) -
     with pytest.raises(AutotuneError, match="is not empty, and contains no lab"):
         start_lab(described(1), lab_dir)
     assert [path.read_text() for path in files] == ["mine\n"] * len(files)
-    shutil.rmtree(lab_dir / "hosts")  # otherwise it looks like a lab that a test left
+    shutil.rmtree(lab_dir)  # otherwise it looks like a lab that a test left
 
 
 STEPS = {
