@@ -32,6 +32,7 @@ _UNITS = {
     for parameter in service.parameters
 }
 NOT_RECORDED = "not recorded yet"
+FAILED = "failed"
 _HEAD = """\
 # Workloads
 
@@ -53,7 +54,8 @@ settings.
 
 Capacities are the highest rates in requests/s that meet the SLO. autotune's winner is measured again
 after its selection. The engineer's capacity is the highest of several measurements, so it tends to be
-too high.
+too high. A configuration has failed if, for example, the site did not respond for minutes after an
+overload.
 
 The ratios have 90 % intervals. They come from separate measurements: the winner and the other
 configuration are measured alternately, in three or four pairs. The machine's speed changed between the
@@ -158,6 +160,8 @@ def _format_row(name: str, record: Record | None) -> list[str]:
 
 
 def _format_capacity(measured: Record) -> str:
+    if "failure" in measured:
+        return FAILED
     capacity = measured.get("capacity")
     return (
         f"{capacity:.3g}" if capacity and capacity < 100 else f"{capacity:.0f}" if capacity else "0"
@@ -198,6 +202,11 @@ def _format_section(workload: Workload, record: Record | None) -> Iterator[str]:
         [*_iterate_configurations(record)],
     )
     yield ""
+    if "failure" in record["presets"]["baseline"] and record["autotune"].get("gain"):
+        yield (
+            "Here, the stock settings failed. In the pairs of the study, which give winner ÷ stock, they "
+            "could be measured.\n"
+        )
     for stage in ("against_preset", "against_engineer"):
         if failure := record[stage].get("failure"):
             yield f"No pairs with {record[stage].get('against', 'a preset')}: {failure}\n"
@@ -222,7 +231,7 @@ def _iterate_configurations(record: Record) -> Iterator[list[str]]:
     }
     for name, measured in configurations.items():
         if "failure" in measured:
-            yield [name, "0", _escape(measured["failure"]), ""]
+            yield [name, FAILED, _escape(measured["failure"]), ""]
             continue
         yield [
             name,
@@ -258,4 +267,4 @@ def _format_setting(setting: tuple[str, Value]) -> str:
 
 
 def _escape(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
+    return text.replace("|", "\\|").replace("\n", "; ")

@@ -70,13 +70,21 @@ def test_a_record_is_shown_with_capacities_gains_and_failures(
     assert "The engineer measured 2 configurations in 3 minutes." in text
     assert "The study measured 3 times in 20 minutes, 2 of them in its search." in text
     assert "| stock | 38.6 (37.2 and 40) | web.php_fpm: workers |  |" in text
-    assert "| published | 0 | not \\| usable |  |" in text
+    assert "| published | failed | not \\| usable |  |" in text
     assert (
         "| engineer | 500 | web.php_fpm: workers | `web.php_fpm.max_children=80`, "
         "`web.nginx.access_log_buffer=64 KB` |" in text
     )
     assert "| autotune | 827 | unknown | no change |" in text
     assert "No pairs with engineer: limited by max_rate" in text
+
+
+def test_stock_settings_that_failed_have_no_capacity(monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = {**RECORD, "presets": {"baseline": {"settings": {}, "failure": "no response"}}}
+    monkeypatch.setattr(page, "read_record", lambda name: failed if name == "php-waits" else None)
+    text = page.format_page()
+    assert "| [php-waits](#php-waits) | failed | none can be used | 500 |" in text
+    assert "Here, the stock settings failed." in text
 
 
 def test_the_best_preset_is_the_one_with_the_highest_capacity() -> None:
