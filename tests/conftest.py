@@ -118,6 +118,7 @@ def _patience(request: pytest.FixtureRequest) -> None:
     if any(request.node.get_closest_marker(mark) for mark in ("lab", "stack")):
         monkeypatch = request.getfixturevalue("monkeypatch")
         monkeypatch.setattr("autotune.deploy.boot_times.MIN_READY_SECONDS", 60.0)
+        monkeypatch.setattr("autotune.deploy.readiness.MIN_READY_SECONDS", 60.0)
         monkeypatch.setattr("autotune.monitor.host_watch.LAST_SAMPLE_SECONDS", 60.0)
 
 

@@ -26,7 +26,7 @@ from autotune.deploy.host_state import (
     ObservedHost,
     merge_sysctl_file,
 )
-from autotune.deploy.unit_start import UnitStart
+from autotune.deploy.unit_start import UNKNOWN_BOOT_SECONDS, UnitStart
 from autotune.errors import AutotuneError
 from autotune.strict_parsing import parse_file_mode, parse_json
 
@@ -219,9 +219,14 @@ class HostBackup:
     def with_starts(self, starts: Mapping[str, UnitStart]) -> HostBackup:
         """Return the backup with the start order and readiness checks of its units.
 
-        A restore without a target needs both.
+        A restore without a target needs both. It allows each unit at least the time that is usual
+        while boot times are unknown.
         """
-        new_starts = {unit: start for unit, start in starts.items() if unit in self.state.units}
+        new_starts = {
+            unit: replace(start, seconds=max(start.seconds, UNKNOWN_BOOT_SECONDS))
+            for unit, start in starts.items()
+            if unit in self.state.units
+        }
         return replace(self, starts={**new_starts, **self.starts})
 
     @property

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import inf
 
 from autotune.deploy.unit_start import (
     BOOT_FACTOR,
@@ -74,9 +73,8 @@ class BootTimes:
         return min(usual_seconds + recovery + 2 * self.request_timeout, MAX_START_SECONDS)
 
 
-def find_wait_limit(answer: tuple[int, bytes] | str, max_seconds: float) -> float:
-    """Return how many seconds to wait for a correct response after a first wrong response, at most
-    ``max_seconds``.
+def is_starting(answer: tuple[int, bytes] | str) -> bool:
+    """True if a wrong response, or the reason why it is missing, may come from a stack that is still
+    starting.
     """
-    is_starting = isinstance(answer, str) or answer[0] in STARTING_STATUSES
-    return min(max_seconds, inf if is_starting else MIN_READY_SECONDS)
+    return isinstance(answer, str) or answer[0] in STARTING_STATUSES

@@ -124,11 +124,11 @@ class Deployment(Fleet):
         desired_state = self.build_desired_state(settings)
         self._await_late_stack()
         self._inspect_original_stack(desired_state)
-        desired_state = replace_starts(desired_state, self._starts)
+        desired_state = self._with_time_limits(replace_starts(desired_state, self._starts))
         self._back_up_hosts(desired_state)
         originals = self._collect_original_states(desired_state)
         try:
-            return self._deploy(self._with_answer_limits(desired_state.with_secrets(originals)))
+            return self._deploy(self._without_entry_checks(desired_state.with_secrets(originals)))
         except AutotuneError as error:
             # The software's messages may quote secrets from the files that the software rejects.
             error.message = remove_words(error.message, desired_state.find_secret_words(originals))
@@ -205,24 +205,25 @@ class Deployment(Fleet):
             default=0.0,
         )
 
-    def _with_answer_limits(self, desired_state: DesiredState) -> DesiredState:
-        """Return the state with a time limit for each unit, and without readiness checks that request
-        the entry's page. The entry's page is requested later.
+    def _with_time_limits(self, desired_state: DesiredState) -> DesiredState:
+        """Return the state with a time limit for the start of each unit."""
+        return _change_starts(
+            desired_state,
+            lambda host, unit, start: replace(
+                start, seconds=self.boot_times.unit_limit(host, unit)
+            ),
+        )
+
+    def _without_entry_checks(self, desired_state: DesiredState) -> DesiredState:
+        """Return the state without readiness checks that request the entry's page. The entry's page
+        is requested later.
         """
         entry_addresses = {str(each) for each in (self.stack.entry, *self.stack.other_entries)}
-        return replace_starts(
+        return _change_starts(
             desired_state,
-            {
-                name: {
-                    unit: replace(
-                        start,
-                        seconds=self.boot_times.unit_limit(name, unit),
-                        url="" if _find_authority(start.url) in entry_addresses else start.url,
-                    )
-                    for unit, start in host_state.starts.items()
-                }
-                for name, host_state in desired_state.hosts.items()
-            },
+            lambda _host, _unit, start: (
+                replace(start, url="") if _find_authority(start.url) in entry_addresses else start
+            ),
         )
 
     def _find_answer_limit(self, plans: Mapping[str, HostPlan]) -> float:
@@ -403,8 +404,9 @@ class Deployment(Fleet):
     def _validate_hosts(self, desired: DesiredState, plans: Mapping[str, HostPlan]) -> None:
         def stage_host(host: RuntimeHost) -> None:
             plan = plans[host.name]
+            changing_paths = (*plan.files_to_write, *plan.files_to_remove)
             host.stage(
-                desired.hosts[host.name], plan, desired.build_checks(host.name, plan.files_to_write)
+                desired.hosts[host.name], plan, desired.build_checks(host.name, changing_paths)
             )
 
         changing_hosts = _list_changing_hosts(plans)
@@ -635,6 +637,19 @@ class Deployment(Fleet):
             return self._build_baseline_state()
         except AutotuneError:
             return None
+
+
+def _change_starts(
+    desired_state: DesiredState, change: Callable[[str, str, UnitStart], UnitStart]
+) -> DesiredState:
+    """Return the state with ``change(host, unit, start)`` for the start of each unit."""
+    return replace_starts(
+        desired_state,
+        {
+            host: {unit: change(host, unit, start) for unit, start in host_state.starts.items()}
+            for host, host_state in desired_state.hosts.items()
+        },
+    )
 
 
 def _find_authority(url: str) -> str:

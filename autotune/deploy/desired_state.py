@@ -361,7 +361,11 @@ def _build_file_states(
             states_by_path[path] = (
                 FileState()
                 if is_absent
-                else FileState(content, layout.mode_for(files[service_path]))
+                else FileState(
+                    content,
+                    layout.mode_for(files[service_path]),
+                    new_mode=files[service_path].mode,
+                )
             )
             writers_by_path[path] = instance.name
     return states_by_path

@@ -126,6 +126,11 @@ class ManagedHost:
         return self.backup.ordered_state
 
     @property
+    def can_restart_units(self) -> bool:
+        """True if a service manager is known, so that units can be restarted."""
+        return self._manager is not None
+
+    @property
     def has_started_units(self) -> bool:
         """True if this object has started or restarted units."""
         return bool(self._started)
@@ -291,15 +296,18 @@ class ManagedHost:
         software.
 
         If other accounts can rename files on a path, the new file for this path is staged in a directory
-        that only root can enter. Raises InvalidConfiguration with the software's message, or
-        CommandFailed if a file cannot be written.
+        that only root can enter. Files that the plan removes are empty during the check. Raises
+        InvalidConfiguration with the software's message, or CommandFailed if a file cannot be written.
         """
+        removed_paths = plan.files_to_remove if checks else ()
         commands = [
             self._build_staging_command(path, desired.files[path]) for path in plan.files_to_write
-        ]
+        ] + [self._build_staging_command(path, FileState(b"")) for path in removed_paths]
         check_commands = [Command(self._build_check(check)) for check in checks]
-        command_results = self._run_locked([*commands, *check_commands], timeout=60.0)
-        for check, command_result in zip(checks, command_results[len(commands) :], strict=True):
+        command_results = self._run_locked(
+            [*commands, *check_commands, Command(("unstage", *removed_paths))], timeout=60.0
+        )
+        for check, command_result in zip(checks, command_results[len(commands) :], strict=False):
             if not command_result.ok:
                 reason = command_result.error_text or "its configuration is not accepted"
                 raise InvalidConfiguration(f"{check.instance.name}: {reason}")
@@ -327,8 +335,8 @@ class ManagedHost:
 
     def discard_staged(self, plan: HostPlan) -> None:
         """Remove the files that were staged for ``plan``."""
-        if plan.files_to_write:
-            self._run_locked([Command(("unstage", *plan.files_to_write))])
+        if staged_paths := (*plan.files_to_write, *plan.files_to_remove):
+            self._run_locked([Command(("unstage", *staged_paths))])
 
     def apply(self, desired: HostState, plan: HostPlan) -> dict[str, float]:
         """Apply the plan and return the boot time of each restarted unit in seconds.
@@ -382,7 +390,14 @@ class ManagedHost:
 
     def _list_steps(self, desired_state: HostState, plan: HostPlan) -> list[tuple[str, ...]]:
         self._started = {unit for unit, is_running in desired_state.units.items() if is_running}
-        return list_plan_steps(desired_state, plan, self.backup, self._staged_path, self._manager)
+        return list_plan_steps(
+            desired_state,
+            plan,
+            self.backup,
+            self._staged_path,
+            self._manager,
+            self._stop_seconds,
+        )
 
     def _note_draining(self, output: str) -> None:
         """Report old processes that still serve connections made before a reload."""
@@ -620,7 +635,7 @@ class ManagedHost:
             link_arguments = (path, self._staged_path(path), file.owner or "0:0", file.link_target)
             return Command(("stage_link", *link_arguments), required=True)
         content = base64.b64encode(file.content or b"").decode()
-        mode = f"{0o644 if file.mode is None else file.mode:04o}"
+        mode = f"{file.new_mode if file.mode is None else file.mode:04o}"
         acl = file.acl or ("" if file.acl is None else _MINIMAL_ACL)
         arguments = (path, self._staged_path(path), mode, file.owner or "-", content, acl)
         original_file = self.backup.state.files.get(path, FileState())

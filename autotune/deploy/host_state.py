@@ -21,8 +21,8 @@ class FileState:
     must be absent.
 
     ``owner`` is ``uid:gid``. If ``mode`` or ``owner`` is ``None``, the file's mode or owner does not
-    change. ``modified`` is the modification time in seconds since the epoch. ``acl`` is an ACL for
-    `setfacl --set`, empty if the mode is enough.
+    change. ``new_mode`` is the mode of a file that does not exist yet. ``modified`` is the modification
+    time in seconds since the epoch. ``acl`` is an ACL for `setfacl --set`, empty if the mode is enough.
     """
 
     content: bytes | None = None
@@ -31,6 +31,7 @@ class FileState:
     link_target: str | None = None
     modified: str | None = None
     acl: str | None = None
+    new_mode: int = 0o644
 
     @property
     def is_absent(self) -> bool:

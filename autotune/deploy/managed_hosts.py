@@ -210,8 +210,20 @@ def _select_orphaned_backup(host: ManagedHost) -> _OrphanedBackup:
         host.backup = backup
     else:
         _exclude_later_changes(host)
+    _refuse_unmanaged_units(host)
     host.is_backup_current = True
     return _OrphanedBackup(host.backup, backup is not None)
+
+
+def _refuse_unmanaged_units(host: ManagedHost) -> None:
+    """Raise AutotuneError if the backup contains units, and this study cannot restart units on the
+    host.
+    """
+    if host.original_state.units and not host.can_restart_units:
+        raise AutotuneError(
+            f"{host.name} still has the configuration of study {host.backup.study}, which was killed. "
+            "`autotune restore` with that study or its target reverts it"
+        )
 
 
 def _refuse_kept_deployment(host: ManagedHost) -> None:

@@ -168,7 +168,11 @@ kernel() {
 }
 
 made() { # directory: creates it with its parents if needed, and syncs the new names to disk
-    [ -d "$1" ] || { made "${1%/*}" && mkdir -p -- "$1" && sync -- "${1%/*}"; }
+    [ -d "${1:-/}" ] || { made "${1%/*}" && mkdir -p -- "$1" && sync_parent "$1"; }
+}
+sync_parent() { # path: syncs the names in the directory of the path to disk
+    set -- "${1%/*}"
+    sync -- "${1:-/}"
 }
 
 # -- files ---------------------------------------------------------------------------------------
@@ -208,7 +212,7 @@ unstage() { # path…: removes the files that are staged for them
     done
 }
 discard() { # file…: removes files of one directory, and syncs it, so that they do not return after a power cut
-    rm -f -- "$@" && sync -- "${1%/*}"
+    rm -f -- "$@" && sync_parent "$1"
 }
 # directory…: removes staged directories, and autotune's own directory if nothing else is in it
 discard_staged() { rm -rf -- "$@" && rmdir -- "$home" 2>/dev/null; :; }
@@ -255,7 +259,7 @@ swap() { # path staged time digest…
     shift 3
     set_aside "$place" "$@" || return
     [ -z "$time" ] || touch -h -d "@$time" -- "$staged" || return
-    put "$staged" "$place" && sync -- "${place%/*}"
+    put "$staged" "$place" && sync_parent "$place"
 }
 put() { mv -fT -- "$1" "$2"; } # staged path
 remove() { # path digest…

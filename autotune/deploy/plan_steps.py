@@ -21,10 +21,12 @@ def list_plan_steps(
     backup: HostBackup,
     find_staged_path: Callable[[str], str],
     service_manager: ServiceManager | None,
+    stop_seconds: Mapping[str, float],
 ) -> list[tuple[str, ...]]:
     """Return the commands that apply a plan, in order. Files are already staged.
 
-    A file is replaced or removed only if its digest is in ``backup``.
+    A file is replaced or removed only if its digest is in ``backup``. ``stop_seconds`` contains the
+    longest time that each unit takes to stop.
     """
     commands: list[tuple[str, ...]] = [("stop", unit) for unit in plan.units_to_stop]
     # A unit whose file is removed can only be disabled before.
@@ -48,17 +50,23 @@ def list_plan_steps(
         path.startswith(service_manager.unit_directory) for path in plan.unread_files
     ):
         commands.append(("reread",))
-    for unit, action in plan.unit_actions.items():
-        extra_words = ("rereading",) if unit in desired_state.in_process_reloads else ()
-        commands += (
-            [("reload", unit, *extra_words)]
-            if action is Action.RELOAD
-            else [("clock", unit), ("restart", unit)]
-        )
-        unit_start = desired_state.starts.get(unit, UnitStart())
-        commands += [unit_start.build_wait_command(unit), ("clock", unit)]
+    for unit in plan.unit_actions:
+        commands += _list_unit_steps(desired_state, plan, unit, stop_seconds)
     commands += [("enable", unit) for unit, starts in plan.boot_changes.items() if starts]
     return commands
+
+
+def _list_unit_steps(
+    desired_state: HostState, plan: HostPlan, unit: str, stop_seconds: Mapping[str, float]
+) -> list[tuple[str, ...]]:
+    """Return the commands that reload or restart a unit and wait until it is ready."""
+    unit_start = desired_state.starts.get(unit, UnitStart())
+    wait_commands = [unit_start.build_wait_command(unit), ("clock", unit)]
+    if plan.unit_actions[unit] is Action.RELOAD:
+        extra_words = ("rereading",) if unit in desired_state.in_process_reloads else ()
+        return [("reload", unit, *extra_words), *wait_commands]
+    restart_seconds = unit_start.seconds + stop_seconds.get(unit, USUAL_STOP_SECONDS)
+    return [("clock", unit), ("restart", unit, f"{restart_seconds:.0f}"), *wait_commands]
 
 
 def compute_action_timeout(

@@ -11,7 +11,7 @@ from autotune.deploy.host_state import HostPlan, ObservedHost
 from autotune.deploy.runtime import LockedHosts, RuntimeHost
 from autotune.errors import AutotuneError
 from autotune.parameter_name import ParameterName
-from autotune.services.base import Settings, Value
+from autotune.services.base import Action, Settings, Value
 from autotune.space.space import SearchSpace
 
 UnitProcesses = Mapping[str, Mapping[str, tuple[int, int]]]
@@ -51,17 +51,15 @@ def confirm_state(
     read_back_results = hosts.run_on_hosts(
         desired.hosts, lambda host: read_back_host(desired, host)
     ).unwrap()
-    observed = {host_name: observed for host_name, (observed, _) in read_back_results.items()}
-    for host_name in desired.hosts:
-        check_units_run(hosts[host_name], desired, observed_before[host_name], observed[host_name])
+    observed = {host_name: state for host_name, (state, _) in read_back_results.items()}
+    for host_name, plan in plans.items():
+        restarts = expect_restarts(observed_before[host_name], plan)
+        check_units_run(hosts[host_name], desired, restarts, observed[host_name])
         check_files_unchanged(host_name, desired, observed[host_name])
     effective_settings = merge_tier_values(
         desired, {host_name: values for host_name, (_, values) in read_back_results.items()}
     )
-    changes_by_host = {
-        host_name: {*plan.files_to_write, *plan.files_to_remove, *plan.sysctls}
-        for host_name, plan in plans.items()
-    }
+    changes_by_host = {host_name: _list_changes(plan) for host_name, plan in plans.items()}
     deploy_result = DeployResult(
         desired.files,
         find_instance_actions(
@@ -78,6 +76,11 @@ def confirm_state(
     )
     sysctls = {host_name: host.sysctls for host_name, host in observed.items()}
     return ConfirmedState(desired, deploy_result, find_unit_processes(observed), sysctls)
+
+
+def _list_changes(plan: HostPlan) -> set[str]:
+    """Return the paths and kernel parameters that a plan changes."""
+    return {*plan.files_to_write, *plan.files_to_remove, *plan.sysctls}
 
 
 def find_unit_processes(observed: Mapping[str, ObservedHost]) -> UnitProcesses:
@@ -140,14 +143,17 @@ def merge_tier_values(
 
 
 def check_units_run(
-    host: RuntimeHost, desired: DesiredState, observed_before: ObservedHost, observed: ObservedHost
+    host: RuntimeHost,
+    desired: DesiredState,
+    earlier_restarts: Mapping[str, int],
+    observed: ObservedHost,
 ) -> None:
-    """Raise StackNotReady if a unit is not running, or has restarted since ``observed_before``."""
+    """Raise StackNotReady if a unit is not running, or if the service manager has restarted it more
+    often than ``earlier_restarts``.
+    """
     for unit, is_running in desired.hosts[host.name].units.items():
         current_unit = observed.units[unit]
-        was_restarted = (
-            current_unit.restarting or current_unit.restarts > observed_before.units[unit].restarts
-        )
+        was_restarted = current_unit.restarting or current_unit.restarts > earlier_restarts[unit]
         if is_running and (was_restarted or not current_unit.active):
             restarted_units = (
                 [f"{host.name}: {unit} stopped and was started again by the service manager"]
@@ -156,6 +162,16 @@ def check_units_run(
             )
             lines = [*restarted_units, *host.find_failures()]
             raise StackNotReady("; ".join(lines) or f"{host.name}: {unit} is not running")
+
+
+def expect_restarts(observed_before: ObservedHost, plan: HostPlan) -> dict[str, int]:
+    """Return how often the service manager has restarted each unit if none fails. A restart by autotune
+    resets the count.
+    """
+    return {
+        name: 0 if plan.unit_actions.get(name) is Action.RESTART else unit.restarts
+        for name, unit in observed_before.units.items()
+    }
 
 
 def check_files_unchanged(host: str, desired: DesiredState, observed: ObservedHost) -> None:

@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from autotune.deploy.boot_times import find_wait_limit
+from autotune.deploy.boot_times import is_starting
+from autotune.deploy.unit_start import MIN_READY_SECONDS
 from autotune.masking import mask_secrets
 from autotune.target.expected_answer import ANY_2XX
 
@@ -43,14 +44,17 @@ def wait_until_ready(
 ) -> str | None:
     """Return ``None`` after a correct response, or else a description of the last wrong response.
 
-    The wait lasts up to ``seconds`` while the stack is starting. The wait is shorter if the status of
-    a response shows that the stack has already started. ``min_pause`` is the shortest time between
-    two requests in seconds.
+    The wait lasts up to ``seconds`` while the stack is starting. If the status of a response shows that
+    the stack has started, the wait ends ``MIN_READY_SECONDS`` later. ``min_pause`` is the shortest time
+    between two requests in seconds.
     """
-    start_time = time.monotonic()
+    start_time = last_starting_time = time.monotonic()
     pause = FIRST_PAUSE_SECONDS
     while not right_answer.is_met(answer := send_request()):
-        if time.monotonic() - start_time > find_wait_limit(answer, seconds):
+        now = time.monotonic()
+        if is_starting(answer):
+            last_starting_time = now
+        if now - start_time > seconds or now - last_starting_time > MIN_READY_SECONDS:
             return describe_answer(answer)
         time.sleep(max(pause, min_pause))
         pause = min(PAUSE_FACTOR * pause, MAX_PAUSE_SECONDS)

@@ -7,7 +7,12 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from autotune.deploy.host_commands import Command, build_mount_command, run_commands
+from autotune.deploy.host_commands import (
+    Command,
+    build_command_error,
+    build_mount_command,
+    run_commands,
+)
 from autotune.deploy.host_files import CurrentFile, read_files
 from autotune.deploy.host_state import FileState
 from autotune.deploy.runtime import ValidationCases
@@ -121,6 +126,10 @@ def run_on_staged_files(
         timeout=60.0 + 10.0 * len(validation_cases),
         functions=IGNORE_BROKEN_PIPE,
     )
+    # These commands are not required: after a failure, the staged files must still be removed.
+    for command, command_result in zip(commands, command_results, strict=True):
+        if command.argv[0] == "stage" and not command_result.ok:
+            raise build_command_error(transport.name, command, command_result)
     return [(staged_case, command_results[case_slice]) for staged_case, case_slice in answer_slices]
 
 

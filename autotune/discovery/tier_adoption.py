@@ -137,11 +137,15 @@ def _adopt_service(adopted_tier: AdoptedTier, service: str) -> None:
     )
     for instance, host_result in zip(tier.instances, results_by_host, strict=True):
         running_service, host = instance.services[service], instance.host
+        new_modes = {
+            host.tree.resolve(path): mode for path, mode in adoption.new_file_modes.items()
+        }
         config_files = []
         for path, text in _build_templates(adoption, running_service, host_result.edits).items():
             template = f"{host.name}{path}.j2"
             adopted_tier.templates[template] = text
-            mode, is_new = host.tree.modes.get(path, 0o644), path not in host.tree.files
+            is_new = path not in host.tree.files
+            mode = new_modes.get(path, 0o644) if is_new else host.tree.modes.get(path, 0o644)
             config_files.append(ConfigFile(path, template, mode, optional=is_new))
         adopted_tier.adopted_configs[f"{tier.name}.{host.name}.{service}"] = AdoptedConfig(
             tuple(config_files),

@@ -463,7 +463,7 @@ class StackEnvironment:
         """Adjust the kernel settings of the dedicated load hosts, and restore the settings at the
         end.
         """
-        hosts = LoadHosts(self._dedicated_load_hosts, directory, note)
+        hosts = LoadHosts(self._dedicated_load_hosts, directory, note, self.runtime.service_manager)
         try:
             hosts.lock_and_adjust_kernel(load_host.SYSCTL_KEYS, load_host.fit_kernel_values)
             yield hosts

@@ -19,9 +19,13 @@ reread() { systemctl daemon-reload; }
 # Do not change links in /etc/rc?.d, which belong to init scripts that systemd does not use.
 enable() { SYSTEMCTL_SKIP_SYSV=1 systemctl -q enable -- "$1"; }
 disable() { SYSTEMCTL_SKIP_SYSV=1 systemctl -q disable -- "$1"; }
-restart() { # unit
+restart() { # unit seconds: fails if the unit has not stopped and started after this time
     systemctl reset-failed -- "$1" 2>/dev/null
-    act restart "$1"
+    timeout -- "$2" systemctl restart -- "$1" && return
+    status=$?
+    [ "$status" -ne 124 ] || echo "$1 did not restart within $2 s"
+    words "$1"
+    return $status
 }
 stop() { # unit: stops the unit and clears its failed state
     systemctl stop -- "$1" && { systemctl reset-failed -- "$1" 2>/dev/null || :; }

@@ -218,7 +218,8 @@ class Adoption:
     parameter is a separate directive, ``list_tunables`` returns the parameters. Otherwise,
     ``tune_parameters`` returns the edits that tune the parameters. ``visible`` determines which words
     in the service's files may be shown. ``explain_hidden`` returns a function that explains which
-    unread file may set a parameter.
+    unread file may set a parameter. ``new_file_modes`` are the modes (permissions) of files that do not
+    exist yet, by path.
     """
 
     title: str
@@ -231,6 +232,7 @@ class Adoption:
     tune_parameters: TuneFunction | None = None
     list_tunables: TunablesFunction = lambda _: ()
     explain_hidden: Callable[[Config], HiddenReason] = explain_unread
+    new_file_modes: Mapping[str, int] = field(default_factory=dict, kw_only=True)
 
     def adopt(self, running_service: RunningService, accepts_value: ValueCheck) -> AdoptionResult:
         """Return the tunable parameters of a running service, their current values, and edits of

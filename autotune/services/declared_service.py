@@ -215,6 +215,7 @@ def _build_adoption(service_name: str, spec: ServiceSpec) -> Adoption:
             partial(_parse_known_directives, spec), _list_literals(spec), hides_unknown_names=True
         ),
         tune_parameters=partial(_tune_parameters, spec),
+        new_file_modes={path: int(file.mode, 8) for path, file in spec.files.items()},
     )
 
 

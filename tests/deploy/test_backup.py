@@ -24,6 +24,7 @@ from autotune.deploy.host_state import (
     ObservedHost,
     ObservedUnit,
 )
+from autotune.deploy.unit_start import UNKNOWN_BOOT_SECONDS, UnitStart
 from autotune.errors import AutotuneError
 
 owners = st.from_regex(r"[0-9]{1,5}:[0-9]{1,5}", fullmatch=True)
@@ -104,6 +105,15 @@ def test_only_kernel_values_as_autotune_set_them_are_restored_without_a_record(
     )
     left = backup.without_foreign_changes(ObservedHost(sysctls={key: current}))
     assert left.state == HostState(sysctls={key: "128"} if is_kept else {})
+
+
+@pytest.mark.parametrize(("seconds", "recorded"), [(15.0, UNKNOWN_BOOT_SECONDS), (300.0, 300.0)])
+def test_a_restore_waits_for_slow_units_as_long_as_a_deployment(
+    seconds: float, recorded: float
+) -> None:
+    backup = HostBackup("web1", "study", HostState(units={"app": True}))
+    starts = backup.with_starts({"app": UnitStart(seconds=seconds)}).starts
+    assert starts["app"].seconds == recorded
 
 
 def test_what_is_no_file_is_not_replaced() -> None:

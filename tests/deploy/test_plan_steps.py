@@ -4,6 +4,7 @@ from autotune.deploy.backup import HostBackup
 from autotune.deploy.host_state import HostPlan, HostState
 from autotune.deploy.plan_steps import compute_action_timeout, list_plan_steps
 from autotune.deploy.staging import staged_path
+from autotune.deploy.unit_start import UnitStart
 from autotune.services.base import Action
 
 
@@ -18,6 +19,16 @@ def test_only_processes_that_survive_a_reload_need_no_replacement() -> None:
     units = ("caddy.service", "nginx.service")
     desired = HostState(in_process_reloads=frozenset(units[:1]))
     plan = HostPlan(unit_actions=dict.fromkeys(units, Action.RELOAD))
-    steps = list_plan_steps(desired, plan, HostBackup("here", "study"), staged_path, None)
+    steps = list_plan_steps(desired, plan, HostBackup("here", "study"), staged_path, None, {})
     reloads = [words for words in steps if words[0] == "reload"]
     assert reloads == [("reload", "caddy.service", "rereading"), ("reload", "nginx.service")]
+
+
+def test_a_restart_may_take_as_long_as_the_unit_takes_to_stop_and_to_start() -> None:
+    plan = HostPlan(unit_actions={"db.service": Action.RESTART})
+    desired = HostState(starts={"db.service": UnitStart(seconds=300.0)})
+    stop_seconds = {"db.service": 900.0}
+    backup = HostBackup("here", "study")
+    steps = list_plan_steps(desired, plan, backup, staged_path, None, stop_seconds)
+    assert ("restart", "db.service", "1200") in steps
+    assert compute_action_timeout(desired, plan, stop_seconds) > 1200

@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 
-from autotune.deploy.host_state import HostState, ObservedHost, ObservedUnit
+from autotune.deploy.host_state import HostPlan, HostState, ObservedHost, ObservedUnit
 from autotune.deploy.read_back import (
     StackNotReady,
     check_units_run,
+    expect_restarts,
     merge_tier_values,
 )
 from autotune.runtimes.systemd import parse_units
-from autotune.services.base import Settings
+from autotune.services.base import Action, Settings
 
 ASKED: Settings = {"web.children": 8, "web.backlog": 511, "web.growth": 1.3172841}
 
@@ -61,7 +62,7 @@ def test_a_process_without_a_service_manager_is_not_being_restarted() -> None:
     desired: Any = SimpleNamespace(hosts={"web1": HostState(units={"x": True})})
     host: Any = Host()
     running = ObservedHost(units={"x": ObservedUnit(True, True, "", pid=7, restarts=0)})
-    check_units_run(host, desired, running, running)
+    check_units_run(host, desired, {"x": 0}, running)
 
 
 @pytest.mark.parametrize(
@@ -79,13 +80,24 @@ def test_a_process_without_a_service_manager_is_not_being_restarted() -> None:
 def test_a_unit_that_ended_and_was_started_again_does_not_stay_up(
     before: str, now: str, stays_up: bool
 ) -> None:
+    earlier = expect_restarts(host_with(before), HostPlan())
     desired: Any = SimpleNamespace(hosts={"web1": HostState(units={"x.service": True})})
     host: Any = Host()
     if stays_up:
-        check_units_run(host, desired, host_with(before), host_with(now))
+        check_units_run(host, desired, earlier, host_with(now))
         return
     with pytest.raises(StackNotReady, match=r"web1: .*its own last words"):
-        check_units_run(host, desired, host_with(before), host_with(now))
+        check_units_run(host, desired, earlier, host_with(now))
+
+
+def test_a_restart_by_autotune_resets_the_count_of_restarts() -> None:
+    desired: Any = SimpleNamespace(hosts={"web1": HostState(units={"x.service": True})})
+    host: Any = Host()
+    plan = HostPlan(unit_actions={"x.service": Action.RESTART})
+    earlier = expect_restarts(host_with(unit("active", "running", 3)), plan)
+    check_units_run(host, desired, earlier, host_with(unit("active", "running", 0)))
+    with pytest.raises(StackNotReady, match="started again by the service manager"):
+        check_units_run(host, desired, earlier, host_with(unit("active", "running", 1)))
 
 
 def test_a_value_that_only_some_hosts_reported_is_not_in_effect() -> None:

@@ -36,6 +36,23 @@ def test_requests_are_sent_no_more_often_than_the_load_limit_allows(
     assert min(pauses) >= interval
 
 
+@pytest.mark.parametrize(
+    ("starting", "seconds", "waited"),
+    [(0, 600.0, 15.0), (0, 3.0, 3.0), (40, 600.0, 55.0), (40, 50.0, 50.0), (1000, 600.0, 600.0)],
+)
+def test_the_wait_for_a_started_stack_counts_from_its_first_response(
+    starting: int, seconds: float, waited: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    clock = SimpleNamespace(monotonic=lambda: sum(pauses), sleep=pauses.append)
+    monkeypatch.setattr(readiness, "time", clock)
+    told = wait_until_ready(
+        lambda: (503 if sum(pauses) < starting else 500, b""), RIGHT, seconds, 1.0
+    )
+    assert told is not None
+    assert waited - 2.0 < sum(pauses) <= waited + 2.0
+
+
 def test_the_last_wrong_answer_is_described() -> None:
     assert wait_until_ready(lambda: (503, b"no server"), RIGHT, 0.0) == (
         "status 503, body 'no server'"

@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -36,6 +37,7 @@ from autotune.deploy.host import ManagedHost
 from autotune.deploy.host_commands import (
     APPLIED_BACKUP_FILE,
     BACKUP_FILE,
+    SHELL_FUNCTIONS,
     STATE_DIRECTORY,
     Command,
     CommandFailed,
@@ -50,10 +52,11 @@ from autotune.deploy.managed_hosts import (
     restore_orphaned,
 )
 from autotune.deploy.rollback import roll_back_hosts
-from autotune.deploy.runtime import ApplyFailed, ConfigurationCheck
+from autotune.deploy.runtime import ApplyFailed, ConfigurationCheck, InvalidConfiguration
 from autotune.deploy.stack import ServiceInstance
 from autotune.deploy.stack_readiness import EntryProbe
 from autotune.deploy.staging import build_backup_check
+from autotune.deploy.unit_start import UnitStart
 from autotune.errors import AutotuneError, LockedError
 from autotune.runtimes.systemd import SERVICE_MANAGER
 from autotune.services.base import Action, Endpoint, Placement, Role
@@ -77,7 +80,8 @@ UNIT = "server.service"
 SYSTEMCTL = """\
 #!/bin/sh
 # Units are files in UNITS, their state in them; one that is "broken" does not start, and one that
-# has a file `again` beside it is started again as it is stopped, as by a batch that is late.
+# has a file `again` beside it is started again as it is stopped, as by a batch that is late. One that
+# "hangs" never ends its start.
 did="$1 $2 $3"
 while [ "$1" != -- ]; do shift; done
 shift
@@ -95,6 +99,7 @@ for unit; do
         restart*)
             [ "$boot" != masked ] || { echo "$unit is masked"; exit 1; }
             case $state in gone | broken) echo "$unit does not start"; exit 5 ;; esac
+            [ "$state" != hangs ] || exec sleep 600
             echo "$unit" >>UNITS/../restarted
             echo active >"UNITS/$unit" ;;
         stop*) [ -e "UNITS/$unit.again" ] || echo inactive >"UNITS/$unit" ;;
@@ -795,6 +800,88 @@ def test_a_load_host_that_is_locked_by_others_changes_no_other_load_host(
     assert store.list_hosts() == ("a",)
     assert HostLock(load_hosts[0], "next").lock() is None
     other.unlock()
+
+
+@pytest.mark.parametrize("has_manager", [True, False])
+def test_a_load_host_that_a_killed_study_tuned_is_restored_with_its_units_or_not_at_all(
+    locked: Locked, here: Host, tmp_path: Path, has_manager: bool
+) -> None:
+    deployed_and_unlocked(locked, tmp_path)
+    here.name = "here"
+    noted: list[str] = []
+    manager = SERVICE_MANAGER if has_manager else None
+    load_hosts = LoadHosts([here], tmp_path / "studies" / "next", noted.append, manager)
+    load_hosts.lock_and_adjust_kernel((), lambda _: {})
+    load_hosts.unlock(restored=True)
+    if has_manager:
+        assert "restored 2 files" in noted[0]
+        assert (tmp_path / "conf").read_text() == "original\n"
+        return
+    assert "here still has the configuration of study study, which was killed" in noted[0]
+    assert (tmp_path / "conf").read_text() == "tuned\n"
+    assert any("restored 2 files" in line for line in restored(here, tmp_path))
+
+
+def test_a_start_that_never_ends_is_a_fault_of_the_configuration(
+    locked: Locked, tmp_path: Path
+) -> None:
+    host = locked("study")
+    (tmp_path / "units" / UNIT).write_text("hangs\n")
+    desired = replace(tuned(tmp_path), starts={UNIT: UnitStart(seconds=1.0)})
+    host.back_up(desired)
+    plan = plan_host(desired, host.observe(desired), {}, {UNIT: Action.RESTART})
+    host.stage(desired, plan)
+    host._stop_seconds = {UNIT: 1.0}
+    with pytest.raises(ApplyFailed, match=f"{UNIT} did not restart within 2 s"):
+        host.apply(desired, plan)
+    (tmp_path / "units" / UNIT).write_text("active\n")
+    assert restore_host(host) == ("here: restored 2 files, 0 sysctls, 1 unit",)
+
+
+def test_a_check_does_not_see_files_that_the_plan_removes(locked: Locked, tmp_path: Path) -> None:
+    host = locked("study")
+    removed = str(tmp_path / "more")
+    desired = HostState({str(tmp_path / "conf"): FileState(b"new\n"), removed: FileState()})
+    host.back_up(desired)
+    plan = plan_host(desired, host.observe(desired), {})
+    service: Any = SimpleNamespace(
+        name="app", placement=SimpleNamespace(directory=str(tmp_path / "run"))
+    )
+    script = 'cat "$@"; exit 1'
+    files = dict.fromkeys(desired.files, b"")
+    check = ConfigurationCheck(service, ("sh", "-c", script, "sh", *files), files, tuple(files))
+    with pytest.raises(InvalidConfiguration, match=r"^app: new$"):
+        host.stage(desired, plan, [check])
+    assert (tmp_path / "more").read_text() == "original\n"
+    host.discard_staged(plan)
+    assert not list(tmp_path.glob(".*autotune-new"))
+
+
+def test_a_new_file_gets_the_mode_that_its_service_declares(locked: Locked, tmp_path: Path) -> None:
+    host = locked("study")
+    desired = HostState({
+        str(tmp_path / "new"): FileState(b"password\n", new_mode=0o600),
+        str(tmp_path / "conf"): FileState(b"tuned\n", new_mode=0o600),
+    })  # fmt: skip
+    (tmp_path / "conf").chmod(0o640)
+    host.back_up(desired)
+    plan = plan_host(desired, host.observe(desired), {})
+    host.stage(desired, plan)
+    host.apply(desired, plan)
+    modes = [(tmp_path / name).stat().st_mode & 0o777 for name in ("new", "conf")]
+    assert modes == [0o600, 0o640]
+
+
+def test_directories_are_made_below_the_root_directory() -> None:
+    script = f'mkdir() {{ echo made "$3"; }}; sync() {{ echo synced "$2"; }}\n{SHELL_FUNCTIONS}'
+    run = subprocess.run(
+        ["sh", "-c", f"{script}\nmade /autotune-absent/config"],
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    assert run.stdout.splitlines() == [
+        "made /autotune-absent", "synced /",
+        "made /autotune-absent/config", "synced /autotune-absent",
+    ]  # fmt: skip
 
 
 def test_a_copy_of_a_host_that_is_as_it_was_goes_without_a_word(

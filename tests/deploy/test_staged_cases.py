@@ -50,6 +50,12 @@ def test_no_secret_of_a_file_is_repeated(tmp_path: Path) -> None:
     assert validate_cases(Here(tmp_path), [case]) == ["wrong: (masked)"]
 
 
+def test_software_is_not_asked_about_a_file_that_could_not_be_staged(tmp_path: Path) -> None:
+    (tmp_path / "run").write_text("a file instead of a directory\n")
+    with pytest.raises(AutotuneError, match=r"^here: .*Not a directory|File exists"):
+        validate_cases(Here(tmp_path), [part(tmp_path, "true")])
+
+
 @pytest.mark.long
 def test_two_at_once_do_not_meet(tmp_path: Path) -> None:
     def ask_about(_: int) -> list[str | None]:

@@ -322,13 +322,13 @@ def test_only_values_that_a_pattern_finds_are_read_back(
 
 def test_a_drop_in_comes_with_the_first_value_that_differs(tmp_path: Path) -> None:
     path = "/etc/systemd/system/quick.service.d/workers.conf"
-    text = '{text: "[Service]\\nEnvironment=WORKERS={{ threads }}\\n"}'
+    text = '{text: "[Service]\\nEnvironment=WORKERS={{ threads }}\\n", mode: "0600"}'
     file = with_quick(
         tmp_path, ("/etc/quick.conf: {}", f"{path}: {text}"), (', directive: "threads = {}"', "")
     )
     templates = build_host_templates(file, {"lb1": quick(file, "")})
     (own,) = templates.adopted_configs["lb.lb1.quick"].files
-    assert own.path == path
+    assert (own.path, own.mode) == (path, 0o600)
     assert render_text(own.text or "", {"threads": 4}) == ""
     assert render_text(own.text or "", {"threads": 6}) == "[Service]\nEnvironment=WORKERS=6\n"
 
