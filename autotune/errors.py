@@ -120,6 +120,10 @@ class TargetError(AutotuneError):
         self.others: tuple[TargetError, ...] = ()
 
 
+class NotRestoredError(AutotuneError):
+    """A host could not be restored, or the stack does not respond correctly after the restore."""
+
+
 class TargetErrorCollector:
     """A collector of the errors in a target, so that all errors are reported together."""
 

@@ -267,7 +267,7 @@ def _resume_study(
     from autotune.study import start
     from autotune.study.study_store import load_state
 
-    environment = start.prepare_unfinished(directory, beds)
+    environment = start.prepare_unfinished(directory, beds, keeps_winner=keep)
     if keep:
         _check_keep(environment)
     elif load_state(directory).keeps_winner and not progress.quiet:

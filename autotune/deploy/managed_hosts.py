@@ -18,7 +18,7 @@ from autotune.deploy.host_lock import RENEWAL_SECONDS, HostLock, renew_locks
 from autotune.deploy.host_state import HostPlan, HostState, ServiceManager
 from autotune.deploy.restoration import restore_in_order
 from autotune.deploy.runtime import NoteCallback
-from autotune.errors import AutotuneError, LockedError, join_errors
+from autotune.errors import AutotuneError, LockedError, NotRestoredError, join_errors
 from autotune.periodic_task import PeriodicTask
 from autotune.study_argument import format_study_argument
 from autotune.target.beds import find_study_directory
@@ -88,8 +88,8 @@ class ManagedHosts:
         """Restore the locked hosts, or keep their deployment. Then unlock all hosts.
 
         A host is not changed if its backup was never compared with it, because others may have changed
-        the host since the backup. Raises AutotuneError with the hosts that could not be restored, after
-        restoring all other hosts.
+        the host since the backup. Raises NotRestoredError with the hosts that could not be restored,
+        after restoring all other hosts.
         """
         locked_hosts = [self._hosts[name] for name in self._list_locked_names()]
         hosts = [host for host in locked_hosts if host.is_backup_current]
@@ -104,7 +104,8 @@ class ManagedHosts:
             self._unlock_each()
         if errors_by_host:
             problem = "not restored: " if restored else "not kept: "
-            raise AutotuneError(
+            error_type = NotRestoredError if restored else AutotuneError
+            raise error_type(
                 problem + "; ".join(error.message for error in errors_by_host.values()),
                 hint=f"fix the cause, then run `autotune restore {self._study}`",
             )

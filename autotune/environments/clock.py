@@ -5,8 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 ACTIVITIES = ("load", "deploy", "search")
+
+
+@dataclass(eq=False)
+class _Activity:
+    """An activity that takes time. ``start_time`` moves when a part of its time has been counted."""
+
+    kind: str
+    start_time: float
 
 
 class StudyClock:
@@ -24,14 +33,23 @@ class StudyClock:
         self.now, self.skip = now, skip
         self._last_collection = now()
         self._activity_seconds = dict.fromkeys(ACTIVITIES, 0.0)
+        self._running_activities: list[_Activity] = []
 
     @contextmanager
     def time_activity(self, kind: str) -> Iterator[None]:
-        start_time = self.now()
+        activity = _Activity(kind, self.now())
+        self._running_activities.append(activity)
         try:
             yield
         finally:
-            self._activity_seconds[kind] += self.now() - start_time
+            self._running_activities.remove(activity)
+            self._count(activity)
+
+    def _count(self, activity: _Activity) -> None:
+        """Count the time of an activity since it started or was last counted."""
+        now = self.now()
+        self._activity_seconds[activity.kind] += now - activity.start_time
+        activity.start_time = now
 
     @property
     def elapsed_seconds(self) -> float:
@@ -42,6 +60,8 @@ class StudyClock:
         """Return the seconds that each activity has taken since the last collection, and reset the
         counters. ``other`` contains the remaining seconds.
         """
+        for activity in self._running_activities:
+            self._count(activity)
         total_seconds = self.elapsed_seconds
         seconds_by_activity = {
             **self._activity_seconds,

@@ -39,7 +39,7 @@ from autotune.environments.stack_files import (
     exclude_rejected_choices,
     find_template_overrides,
 )
-from autotune.errors import AutotuneError
+from autotune.errors import AutotuneError, NotRestoredError
 from autotune.loads import load_host, target_request
 from autotune.loads.base import LoadGenerator
 from autotune.loads.headroom import TRIVIAL_SERVER, measure_headroom
@@ -614,16 +614,17 @@ def _create_temporary_directory() -> Iterator[str]:
 
 
 def _restore_deployment(fleet: Deployment, error: BaseException | None) -> None:
-    """Restore the hosts. If the restore fails after another error, report both errors."""
+    """Restore the hosts. Raises NotRestoredError if the restore fails, with the message of ``error``, if
+    any.
+    """
     try:
         with ignore_stop_signals():
             fleet.restore()
         fleet.confirm_restored()
     except AutotuneError as restore_error:
-        if not isinstance(error, AutotuneError):
-            raise
-        message = f"{error.message}\n{restore_error.message}"
-        raise AutotuneError(message, hint=restore_error.hint) from error
+        lines = [error.message] if isinstance(error, AutotuneError) else []
+        message = "\n".join([*lines, restore_error.message])
+        raise NotRestoredError(message, hint=restore_error.hint) from error or restore_error
 
 
 @contextmanager

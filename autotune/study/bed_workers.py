@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from autotune.environments.base import Environment
 from autotune.environments.multi_bed import MultiBedEnvironment
-from autotune.errors import AutotuneError
+from autotune.errors import AutotuneError, NotRestoredError
 from autotune.optimize.searcher import Searcher
 from autotune.space.space import SearchSpace
 from autotune.study.bed_barrier import BedBarrier
@@ -88,23 +88,30 @@ class BedWorkers:
                 self.barrier.stop_all_beds()
         self._loop.close()
         if was_interrupted:
+            self._raise_restore_errors()
             raise KeyboardInterrupt
         self._raise_bed_errors()
 
     def _run_bed(self, bed: str) -> None:
         """Run a bed in its thread, and store its errors for the main thread."""
         try:
+            self._run_or_exclude(bed)
+        # If a bed fails unexpectedly, or cannot be excluded, the other beds must stop.
+        except BaseException as error:  # noqa: BLE001
+            self.errors_by_bed.setdefault(bed, error)
+            self.barrier.stop_all_beds()
+        finally:
+            self.barrier.remove_bed(bed)
+
+    def _run_or_exclude(self, bed: str) -> None:
+        try:
             self._run_session(bed)
         except AutotuneError as error:
             self.errors_by_bed[bed] = error
             self.store.exclude_bed(bed, error.message)
             self._reporters[bed].note(f"removed from the study: {error.message}")
-        except BaseException as error:  # noqa: BLE001  a bug in one bed must stop the other beds
-            self.errors_by_bed[bed] = error
-            self.barrier.stop_all_beds()
         finally:
             self.store.release_bed(bed)
-            self.barrier.remove_bed(bed)
 
     def _run_session(self, bed: str) -> None:
         environment, directory = (
@@ -131,15 +138,12 @@ class BedWorkers:
         unexpected_errors = [
             error for error in self.errors_by_bed.values() if not isinstance(error, AutotuneError)
         ]
+        for error in unexpected_errors:
+            if not isinstance(error, KeyboardInterrupt):
+                raise error
+        self._raise_restore_errors()
         if unexpected_errors:
-            raise next(
-                (
-                    unexpected_error
-                    for unexpected_error in unexpected_errors
-                    if not isinstance(unexpected_error, KeyboardInterrupt)
-                ),
-                unexpected_errors[0],
-            )
+            raise unexpected_errors[0]
         if self.store.state.verdict is None:
             error_lines = "\n".join(
                 f"  bed {bed}: {error}" for bed, error in self.errors_by_bed.items()
@@ -148,6 +152,19 @@ class BedWorkers:
                 f"no test bed is usable:\n{error_lines}",
                 hint="fix one of the test beds, then continue with `autotune resume "
                 f"{self.store.resume_argument}`",
+            )
+
+    def _raise_restore_errors(self) -> None:
+        """Raise NotRestoredError if the hosts of a bed could not be restored."""
+        errors = {
+            bed: error
+            for bed, error in self.errors_by_bed.items()
+            if isinstance(error, NotRestoredError)
+        }
+        if errors:
+            raise NotRestoredError(
+                "\n".join(f"bed {bed}: {error.message}" for bed, error in errors.items()),
+                hint=next((error.hint for error in errors.values() if error.hint), None),
             )
 
 

@@ -22,6 +22,7 @@ from autotune.errors import AutotuneError, TargetError
 from autotune.study import journal, ownership, start
 from autotune.study.bed_barrier import BedBarrier
 from autotune.study.bed_workers import run_bed_workers
+from autotune.study.database_records import COMPROMISED_HINT
 from autotune.study.directory import EVENTS_FILE, iterate_candidate_directories
 from autotune.study.optuna_copy import copy_in_background
 from autotune.study.progress_reporter import ProgressReporter
@@ -106,6 +107,16 @@ def join_study(
         storage.copy_files(study, journal.read_records(directory / EVENTS_FILE), directory)
 
 
+def _check_first_record(study: SharedStudy) -> None:
+    """Raise AutotuneError if the first record lacks fields that every shared study has."""
+    first_record = study.first_record
+    is_complete = isinstance(first_record.get("autotune"), str)
+    if not is_complete or not isinstance(first_record.get("space"), dict):
+        raise AutotuneError(
+            f"the first record of study {study.name} is incomplete", hint=COMPROMISED_HINT
+        )
+
+
 def prepare_joining_beds(
     study: SharedStudy, database: StudyDatabase, target_file: TargetFile, beds: str
 ) -> MultiBedEnvironment:
@@ -119,6 +130,7 @@ def prepare_joining_beds(
             f"study {study.name} is finished",
             hint=f"`autotune report {shlex.quote(study.name)} --storage URL` shows its results",
         )
+    _check_first_record(study)
     if study.first_record["autotune"] != __version__:
         raise AutotuneError(
             f"study {study.name} needs autotune {study.first_record['autotune']}; this is "
@@ -129,7 +141,7 @@ def prepare_joining_beds(
         _adapt_target(target_file, study),
         select_beds(target_file.target, beds),
     )
-    adopted_by_bed = {r["bed"]: r["adopted"] for r in records if r["event"] == "joined"}
+    adopted_by_bed = {r["bed"]: r.get("adopted") for r in records if r["event"] == "joined"}
     environment = prepare_beds(
         target_file, bed_names, {bed_name: adopted_by_bed.get(bed_name) for bed_name in bed_names}
     )

@@ -104,9 +104,12 @@ def encode_record(record: Mapping[str, object]) -> bytes:
     Raises ValueError for a number that no reader accepts, and AutotuneError for a record that is too
     long for readers.
     """
-    line = json.dumps(record, separators=(",", ":"), allow_nan=False)
-    if "\\ud" in line:  # a lone surrogate stands for an invalid byte, a pair for a character
-        line = json.dumps(_escape_lone_surrogates(record), separators=(",", ":"))
+    try:
+        line = json.dumps(record, separators=(",", ":"), allow_nan=False)
+        if "\\ud" in line:  # a lone surrogate stands for an invalid byte, a pair for a character
+            line = json.dumps(_escape_lone_surrogates(record), separators=(",", ":"))
+    except RecursionError:
+        raise AutotuneError("a record of the study is nested too deeply") from None
     if len(line) >= MAX_LINE_BYTES:  # a line of the journal also contains a newline
         raise AutotuneError(
             f"a record of the study would exceed {MAX_LINE_BYTES:,} bytes", hint=LONG_RECORD_HINT

@@ -153,6 +153,7 @@ class TrialStart:
     bed: str | None = define_omittable_field()
     replaced_trial: int | None = define_omittable_field(None, "repeats")
     capped_parameters: tuple[str, ...] = define_omittable_field((), "capped")
+    requested: Mapping[str, Value] | None = define_omittable_field()
 
 
 @dataclass(frozen=True)

@@ -63,15 +63,14 @@ def plan_opening(
             and (is_required or _may_deployment_be_best(state, space, settings))
         ):
             return MeasureStep(phase, settings)
-    untried_settings = _find_untried_settings(state, space, clamped_space, tried_settings)
-    return MeasureStep(Phase.TRY_FIRST, untried_settings) if untried_settings is not None else None
+    return _plan_untried_configuration(state, space, clamped_space, tried_settings)
 
 
-def _find_untried_settings(
+def _plan_untried_configuration(
     state: State, space: SearchSpace, clamped_space: SearchSpace, tried_settings: Sequence[Settings]
-) -> Settings | None:
-    """Return the next configuration of the user or of an earlier study, or ``None`` after the last
-    configuration.
+) -> MeasureStep | None:
+    """Return a measurement of the next configuration of the user or of an earlier study, or ``None``
+    after the last configuration.
 
     Configurations with the same effect as a measured configuration are left out. ``clamped_space`` is
     the space with the clamps from deployments.
@@ -89,32 +88,19 @@ def _find_untried_settings(
     measured_effects = [
         find_effective_settings(t.settings) for t in state.list_started_trials(*OPENING_PHASES)
     ]
-    for trial in sorted(state.list_started_trials(Phase.TRY_FIRST), key=lambda trial: trial.number):
-        # The trial measured the first configuration that was new when the trial started. Clamps that
-        # were found later may have made the configuration a duplicate.
-        first_new_index = next(
-            (
-                n
-                for n, s in enumerate(pending_candidates)
-                if find_effective_settings(s) not in measured_effects
-            ),
-            len(pending_candidates),
-        )
-        earlier_candidates = pending_candidates[: first_new_index + 1]
-        if earlier_candidates:
-            shared_counts = [
-                _count_shared_settings(trial.settings, s, clamped_space.get_effective_settings(s))
-                for s in earlier_candidates
-            ]
-            pending_candidates = pending_candidates[shared_counts.index(max(shared_counts)) + 1 :]
+    requested_settings = [
+        space.select_active_settings(t.requested or t.settings)
+        for t in state.list_started_trials(Phase.TRY_FIRST)
+    ]
     return next(
-        (s for s in pending_candidates if find_effective_settings(s) not in measured_effects), None
+        (
+            MeasureStep(Phase.TRY_FIRST, s, requested=s)
+            for s in pending_candidates
+            if space.select_active_settings(s) not in requested_settings
+            and find_effective_settings(s) not in measured_effects
+        ),
+        None,
     )
-
-
-def _count_shared_settings(settings: Settings, *others: Settings) -> int:
-    """Return the maximum number of values that ``settings`` shares with any of ``others``."""
-    return sum(any(other.get(n) == value for other in others) for n, value in settings.items())
 
 
 def _may_deployment_be_best(state: State, space: SearchSpace, settings: Settings) -> bool:

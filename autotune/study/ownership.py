@@ -88,7 +88,7 @@ def check_own_study(study: Path, hint: str) -> None:
         has_valid_seal = account_key.is_valid_seal(
             seal.decode("ascii"), "study", target, journal.encode_record(first_record)
         )
-    except (FileNotFoundError, UnicodeDecodeError):
+    except (FileNotFoundError, ValueError):  # ValueError includes UnicodeDecodeError
         has_valid_seal = False
     if not has_valid_seal:
         raise AutotuneError(

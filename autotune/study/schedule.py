@@ -137,6 +137,7 @@ def _repeat_trial(trial: Trial, replaced_trial: int | None) -> MeasureStep:
         trial.suggested,
         replaced_trial=replaced_trial,
         bindings=trial.bindings,
+        requested=trial.requested,
     )
 
 
@@ -195,6 +196,7 @@ def _plan_fault_repeat(state: State) -> ScheduleStep | None:
             fault.source_trial,
             replaced_trial=fault.number,
             bindings=fault.bindings,
+            requested=fault.requested,
         )
         if fault
         else None

@@ -15,6 +15,8 @@ class MeasureStep:
     ``replaced_trial`` is the trial that this measurement repeats. That trial is unfinished on another
     test bed, or showed nothing before the study was resumed.
     ``bindings`` are the changes that rules required when the measurement was first started.
+    ``requested`` are the settings before these changes, for configurations of the user or of an earlier
+    study.
     """
 
     phase: Phase
@@ -24,6 +26,7 @@ class MeasureStep:
     suggested: Settings = field(default_factory=dict)
     replaced_trial: int | None = None
     bindings: tuple[str, ...] = ()
+    requested: Settings = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -104,10 +104,13 @@ def _record_earlier_leaders(
     progress.note(f"tried first, from study {earlier_study.name}: {leaders_text}")
 
 
-def prepare_unfinished(directory: Path, beds: str | None = None) -> Environment:
+def prepare_unfinished(
+    directory: Path, beds: str | None = None, *, keeps_winner: bool = False
+) -> Environment:
     """Return the environment of a study that can be continued, on the current hosts.
 
-    ``beds`` is the value of `--beds`; ``None`` means all beds of the study. Raises the errors of
+    ``beds`` is the value of `--beds`; ``None`` means all beds of the study. If ``keeps_winner`` is true,
+    a study that was stopped before it kept its proven winner can be continued, too. Raises the errors of
     `prepare_existing`, and AutotuneError if the study is finished, read-only or has no search.
     """
     state, study_argument = load_state(directory), format_study_argument(directory)
@@ -122,8 +125,13 @@ def prepare_unfinished(directory: Path, beds: str | None = None) -> Environment:
                 state.purpose, f"`autotune report {study_argument}` shows it"
             ),
         )
-    if state.verdict is not None:
-        if has_saved_originals(directory) and not state.keeps_winner:
+    is_winner_missing = (
+        state.verdict is not None
+        and state.verdict.verdict == "improved"
+        and state.kept_trial is None
+    )
+    if state.verdict is not None and not (keeps_winner and is_winner_missing):
+        if has_saved_originals(directory) and state.kept_trial is None:
             raise AutotuneError(
                 f"study {directory.name} is finished, but its hosts have not been restored",
                 hint=f"`autotune restore {study_argument}` restores them",

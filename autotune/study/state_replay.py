@@ -252,6 +252,7 @@ def _apply_trial_start(record: records.TrialStart, draft: _StateDraft) -> None:
         bed=record.bed,
         replaced_trial=record.replaced_trial,
         capped_parameters=record.capped_parameters,
+        requested=_intern_parameter_names(record.requested or {}),
         started_at=record.at,
     )
     draft.add_trial(trial)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -74,14 +74,32 @@ PREFETCH_MIN_BEDS = 16
 
 @dataclass(frozen=True)
 class Proposal:
-    """A suggestion that was computed without a lock, from the study's first ``trial_count`` trials."""
+    """A suggestion that was computed without a lock, from the study's first ``trial_count`` trials. Of
+    these, ``finished_count`` trials of the search were finished.
+    """
 
     suggestion: Suggestion
     trial_count: int
+    finished_count: int
 
     def is_still_new(self, state: State) -> bool:
-        """True if no later trial uses the same suggestion."""
+        """True if no later trial uses the same suggestion. A suggestion that would end the search must
+        also be based on all outcomes.
+        """
+        if ends_search(self.suggestion) and count_configurations(state) != self.finished_count:
+            return False
         return all(t.suggested != self.suggestion.values for t in state.trials[self.trial_count :])
+
+
+def ends_search(suggestion: Suggestion) -> bool:
+    """True if the model expects no further improvement."""
+    probability = suggestion.improvement_probability
+    return probability is not None and probability < STOP_PROBABILITY
+
+
+def count_configurations(state: State) -> int:
+    """Return the number of finished trials that count towards the budget."""
+    return len(state.list_finished_trials(*COUNTED_PHASES))
 
 
 class StudyLoop:
@@ -164,9 +182,10 @@ class StudyLoop:
             with context.clock.time_activity("search"):
                 catch_up_search(self._searcher, self._store.state)
             self._is_caught_up = True
-        step = resolve_next_step(context, self._searcher, self._budget, proposal)
+        step = resolve_next_step(context, self._searcher, self._budget, proposal, self._search_lock)
         if isinstance(step, ConcludeStep):
-            record_verdict(context, self._searcher)
+            with self._search_lock:
+                record_verdict(context, self._searcher)
         return step, trials.begin_trial(step, context) if isinstance(step, MeasureStep) else None
 
     def _report_outcome(self, context: TrialContext, trial: Trial) -> None:
@@ -211,12 +230,17 @@ def run_study_loop(context: TrialContext, searcher: Searcher, budget: Budget) ->
 
 
 def resolve_next_step(
-    context: TrialContext, searcher: Searcher, budget: Budget, proposal: Proposal | None = None
+    context: TrialContext,
+    searcher: Searcher,
+    budget: Budget,
+    proposal: Proposal | None,
+    search_lock: AbstractContextManager[object],
 ) -> MeasureStep | SuggestStep | ConcludeStep | WaitStep:
     """Return the next step, and record the model's results that this step needs.
 
-    In a shared study, the lock is not held while the model suggests a configuration. Without a
-    ``proposal`` that is still new, the result is a ``SuggestStep``.
+    In a shared study, the store's lock is not held while the model suggests a configuration. Without a
+    ``proposal`` that is still new, the result is a ``SuggestStep``. ``search_lock`` is held while the
+    model is used, because another bed of this process may request a suggestion.
     """
     while True:
         state = context.store.state
@@ -229,7 +253,7 @@ def resolve_next_step(
             and not (proposal and proposal.is_still_new(state))
         ):
             return step
-        with context.clock.time_activity("search"):
+        with context.clock.time_activity("search"), search_lock:
             if not (state.is_shared and isinstance(step, SuggestStep)):
                 searcher.narrow_space(state.limit_space(context.space))
             if state.is_shared and not isinstance(step, SuggestStep):
@@ -251,7 +275,7 @@ def propose_configuration(state: State, searcher: Searcher, space: SearchSpace) 
     suggestion = searcher.suggest(estimate_study_drift(state))
     # As on all other workers, the sampler learns of the suggestion only when the trial is recorded.
     searcher.discard_trial(suggestion.number)
-    return Proposal(suggestion, len(state.trials))
+    return Proposal(suggestion, len(state.trials), count_configurations(state))
 
 
 def prepare_measurement(
@@ -400,13 +424,12 @@ def _request_suggestion(
     """Return the next measurement, or ``None`` if the model expects no further improvement."""
     state = context.store.state
     suggestion = proposal.suggestion if proposal else searcher.suggest(estimate_study_drift(state))
-    improvement_probability = suggestion.improvement_probability
-    if improvement_probability is not None and improvement_probability < STOP_PROBABILITY:
+    if ends_search(suggestion):
         searcher.discard_trial(suggestion.number)
-        count_text = format_count(len(state.list_finished_trials(*COUNTED_PHASES)), "configuration")
+        count_text = format_count(count_configurations(state), "configuration")
         reason = (
             f"after {count_text}, the probability of another {MIN_RELEVANT_GAIN:.0%} gain is "
-            f"{improvement_probability:.0%}"
+            f"{suggestion.improvement_probability:.0%}"
         )
         context.store.record_stop_reason(reason)
         context.progress.note(f"search finished: {reason}")

@@ -79,6 +79,8 @@ class Trial:
     - ``bed``: the test bed that measured the trial, in a study on several beds.
     - ``replaced_trial``: the trial that this trial repeats: an unfinished trial of another bed, or a
       trial that showed nothing before the study was resumed.
+    - ``requested``: the settings before rules changed them, for configurations of the user or of an
+      earlier study.
     - ``capped_parameters``: parameters whose suggested value was beyond a cap; ``settings`` contains
       the value that replaced it.
     - ``started_at``, ``ended_at``: when the trial started, and when its outcome was recorded (ISO
@@ -101,6 +103,7 @@ class Trial:
     bed: str | None = None
     replaced_trial: int | None = None
     capped_parameters: tuple[str, ...] = ()
+    requested: Settings = field(default_factory=dict)
     started_at: str = ""
     ended_at: str = ""
 

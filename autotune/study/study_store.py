@@ -157,10 +157,12 @@ class StudyStore:
         bed: str | None = None,
         replaced_trial: int | None = None,
         bindings: Sequence[str] = (),
+        requested: Settings | None = None,
     ) -> Trial:
         """Record and return a new trial, before the trial changes any host.
 
-        ``bindings`` are changes that rules required before the trial was interrupted.
+        ``bindings`` are changes that rules required before the trial was interrupted. `Trial` describes
+        the other arguments.
         """
         with self._lock:
             trials = self.state.trials
@@ -177,6 +179,7 @@ class StudyStore:
                 bed=bed,
                 replaced_trial=replaced_trial,
                 capped_parameters=candidate.capped_parameters,
+                requested=requested,
             )
             self._record_event("trial", **encode(record))
             return self.state.trials[-1]

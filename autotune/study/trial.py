@@ -76,6 +76,7 @@ def begin_trial(step: MeasureStep, context: TrialContext) -> Trial:
         bed=context.bed,
         replaced_trial=step.replaced_trial,
         bindings=step.bindings,
+        requested=step.requested,
     )
     try:
         # A repeat uses the same settings, even if its memory requirements are now better known.
@@ -168,6 +169,7 @@ class TrialRecorder:
 
     def on_answer(self, answer: BenchmarkAnswer, seconds: float) -> None:
         self.context.store.record_call(self.trial, answer, seconds)
+        self.context.record_time_spent()
 
     def note(self, text: str) -> None:
         self.context.progress.note(text)

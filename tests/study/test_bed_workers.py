@@ -19,7 +19,7 @@ from autotune.cli import app
 from autotune.environments import multi_bed
 from autotune.environments.evaluation import Evaluation
 from autotune.environments.simulated import SimulatedEnvironment
-from autotune.errors import AutotuneError
+from autotune.errors import AutotuneError, NotRestoredError
 from autotune.measure.reading import TODAY_PURPOSE
 from autotune.optimize.bed_offset import BedOffset
 from autotune.report.page import render_page as whole_page
@@ -32,7 +32,7 @@ from autotune.study.schedule import select_next_step
 from autotune.study.schedule_steps import ConcludeStep, MeasureStep, SuggestStep, WaitStep
 from autotune.study.state_replay import replay_records
 from autotune.study.study_state import COUNTED_PHASES, Phase, State, Trial
-from autotune.study.study_store import load_state
+from autotune.study.study_store import StudyStore, load_state
 from autotune.target.model import Budget
 from autotune.target.read_target import TargetFile, read_target
 from tests.modelled import noisy
@@ -293,6 +293,37 @@ def test_an_interruption_stops_every_bed(tmp_path: Path) -> None:
     assert not state.exclusion_reasons
     start.resume_study(start.prepare_unfinished(tmp_path / "study"), tmp_path / "study", Silent())
     assert load_state(tmp_path / "study").verdict is not None
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("other_error", [None, AutotuneError("a is down"), KeyboardInterrupt()])
+def test_hosts_of_a_bed_that_are_not_restored_are_an_error(
+    other_error: BaseException | None, tmp_path: Path
+) -> None:
+    environment = multi_bed.prepare(target(tmp_path), ("a", "b"))
+    unrestored = NotRestoredError("not restored: web1", hint="autotune restore study")
+    environment = failing(environment, "b", 2, unrestored)
+    if other_error:
+        environment = failing(environment, "a", 3, other_error)
+    with pytest.raises(NotRestoredError, match=r"^bed b: not restored: web1$") as raised:
+        start.start_study(environment, tmp_path / "study", Silent())
+    assert raised.value.hint == "autotune restore study"
+    assert (load_state(tmp_path / "study").verdict is None) is bool(other_error)
+
+
+@pytest.mark.long
+def test_a_bed_that_cannot_be_excluded_stops_the_other_beds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise AutotuneError("the disk is full")
+
+    environment = multi_bed.prepare(target(tmp_path), ("a", "b"))
+    environment = failing(environment, "b", 2, AutotuneError("web1 cannot be reached"))
+    monkeypatch.setattr(StudyStore, "exclude_bed", fail)
+    with pytest.raises((AutotuneError, KeyboardInterrupt)):
+        start.start_study(environment, tmp_path / "study", Silent())
+    assert load_state(tmp_path / "study").verdict is None
 
 
 @pytest.fixture(scope="module")

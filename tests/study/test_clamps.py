@@ -284,3 +284,41 @@ def test_a_configuration_of_the_user_is_not_measured_again_for_a_value_without_e
     own = [t.settings[CONNECTIONS] for t in store.state.list_started_trials(Phase.TRY_FIRST)]
     assert own == measured
     store.close()
+
+
+@pytest.mark.parametrize(
+    ("measured", "asked", "left"),
+    [
+        ([600, 500], [500, 600, 700], [700]),  # beds may start them in another order
+        ([500], [700, 500], [700]),  # the user changed the list before the study was resumed
+        ([500], [700], [700]),
+        ([500, 500], [500, 600], [600]),  # measured again, because its benchmark had failed
+    ],
+)
+def test_every_configuration_of_the_user_is_measured(
+    tmp_path: Path, measured: list[int], asked: list[int], left: list[int]
+) -> None:
+    store = StudyStore(tmp_path)
+    here = context(store, lambda _: 1.0, FormulaFleet(), seed=1, pace=0.0)
+    budget = Budget(trials=60, time="30m")  # type: ignore[arg-type]  # parsed
+    whole = replace(space(), try_first=())
+
+    def measure(step: MeasureStep) -> None:
+        trial = begin_trial(step, replace(here, space=whole))
+        _finish_trial(here, trial, FailedEvaluation("nothing is measured"))
+
+    while step := plan_opening(store.state, whole, budget, 0.0, None):
+        assert isinstance(step, MeasureStep)
+        measure(step)
+    requests = [{**whole.baseline, CONNECTIONS: value} for value in measured]
+    for request in requests:
+        measure(MeasureStep(Phase.TRY_FIRST, {**request, CONNECTIONS: 450}, requested=request))
+    whole = replace(space(), try_first=tuple({CONNECTIONS: value} for value in asked))
+    count = len(store.state.trials)
+    while step := plan_opening(store.state, whole, budget, 0.0, None):
+        assert isinstance(step, MeasureStep)
+        measure(step)
+        assert len(store.state.trials) < 30
+    own = [t.settings[CONNECTIONS] for t in store.state.trials[count:]]
+    assert own == left
+    store.close()

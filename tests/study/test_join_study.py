@@ -104,13 +104,24 @@ def test_a_worker_with_other_requests_is_refused(tmp_path: Path) -> None:
 
 def test_a_worker_of_another_version_is_refused(tmp_path: Path) -> None:
     (tmp_path / "worker.yaml").write_text(STUDY_TARGET)
-    study = SharedStudy(1, "shop", STUDY_TARGET, {**FIRST_RECORD, "autotune": "0.0.1"})
+    study = SharedStudy(1, "shop", STUDY_TARGET, {**FIRST_RECORD, "autotune": "0.0.1", "space": {}})
     database: Any = SimpleNamespace(read_records=lambda _: ())
     with pytest.raises(
         AutotuneError, match=r"study shop needs autotune 0\.0\.1; this is "
     ) as refused:
         prepare_joining_beds(study, database, read_target(tmp_path / "worker.yaml"), "a")
     assert "the same version" in (refused.value.hint or "")
+
+
+@pytest.mark.parametrize("fields", [{}, {"autotune": 1, "space": {}}, {"autotune": "0.1.0"}])
+def test_a_first_record_without_its_fields_is_refused(
+    fields: dict[str, object], tmp_path: Path
+) -> None:
+    (tmp_path / "worker.yaml").write_text(STUDY_TARGET)
+    study = SharedStudy(1, "shop", STUDY_TARGET, {**FIRST_RECORD, **fields})
+    database: Any = SimpleNamespace(read_records=lambda _: ())
+    with pytest.raises(AutotuneError, match="the first record of study shop is incomplete"):
+        prepare_joining_beds(study, database, read_target(tmp_path / "worker.yaml"), "a")
 
 
 def test_a_machine_without_the_directory_of_the_target_uses_the_directory_of_the_study(

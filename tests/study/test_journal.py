@@ -91,6 +91,15 @@ def test_a_number_that_no_reader_accepts_is_not_written(tmp_path: Path, number: 
     assert encode_record({"a": 1.5}) == b'{"a":1.5}'
 
 
+@pytest.mark.parametrize("text", ["", "\U0001f600"])
+def test_a_record_that_is_nested_too_deeply_is_refused(text: str) -> None:
+    nested: object = text
+    for _ in range(100_000):
+        nested = [nested]
+    with pytest.raises(AutotuneError, match="nested too deeply"):
+        encode_record({"a": nested})
+
+
 def test_a_journal_above_the_limits_is_neither_read_nor_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,6 +14,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -577,7 +578,10 @@ def test_what_another_worker_began_meanwhile_is_not_proposed_again() -> None:
                         "asked": None, "settings": {}, "suggested": {"x": value}, "bindings": []}
                        for number, value in enumerate(suggested)])  # fmt: skip
 
-    proposal = Proposal(Suggestion(0, {"x": 3}), trial_count=2)
+    proposal = Proposal(Suggestion(0, {"x": 3}), trial_count=2, finished_count=0)
     assert proposal.is_still_new(state(3, 1))  # which its model knew
     assert proposal.is_still_new(state(3, 1, 2))
     assert not proposal.is_still_new(state(3, 1, 2, 3))
+    final = replace(proposal, suggestion=Suggestion(0, {"x": 3}, 0.01))
+    assert final.is_still_new(state(3, 1))
+    assert not replace(final, finished_count=1).is_still_new(state(3, 1))

@@ -321,7 +321,7 @@ def test_the_search_stops_if_a_further_gain_is_improbable(
     probability: float | None, is_over: bool, tmp_path: Path, searcher: Searcher
 ) -> None:
     values = {"web.php_fpm.max_children": 9}
-    proposal = Proposal(Suggestion(0, values, probability), trial_count=0)
+    proposal = Proposal(Suggestion(0, values, probability), trial_count=0, finished_count=0)
     with open_context(StudyStore(tmp_path)) as context:
         step = _request_suggestion(context, searcher, proposal)
     state = load_state(tmp_path)

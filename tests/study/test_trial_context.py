@@ -13,10 +13,11 @@ import pytest
 
 from autotune.environments.preparation import prepare
 from autotune.environments.simulated import SimulatedEnvironment
-from autotune.errors import TargetError
+from autotune.errors import AutotuneError, TargetError
 from autotune.study import start
-from autotune.study.study_store import StudyStore
+from autotune.study.study_store import StudyStore, load_state
 from autotune.study.trial_context import format_target, open_locked_store
+from autotune.study.verdict import Verdict
 from autotune.target.read_target import read_recorded_target, read_target
 from tests.modelled import noisy
 from tests.study.test_bed_workers import Noting
@@ -49,6 +50,40 @@ def test_a_study_records_the_target_that_it_runs(tmp_path: Path) -> None:
     assert read_recorded_target(directory).target == environment.file.target
     with pytest.raises(TargetError, match=r"slo.*50ms → 60ms"):
         start.prepare_unfinished(directory)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "kept_trial", "has_originals", "keeps_winner", "message"),
+    [
+        ("improved", None, True, True, None),
+        ("improved", None, False, True, None),
+        ("improved", None, True, False, "but its hosts have not been restored"),
+        ("improved", 3, True, True, "modelled is finished$"),
+        ("no-improvement", None, True, True, "but its hosts have not been restored"),
+        ("no-improvement", None, False, True, "modelled is finished$"),
+    ],
+)
+def test_a_study_that_died_after_its_verdict_is_restored_or_keeps_its_winner(
+    verdict: str,
+    kept_trial: int | None,
+    has_originals: bool,
+    keeps_winner: bool,
+    message: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    path, directory = tmp_path / "modelled.yaml", tmp_path / "studies" / "modelled"
+    path.write_text(noisy(""))
+    with pytest.raises(KeyboardInterrupt):
+        start.start_study(prepare(read_target(path)), directory, Silent(1))
+    ended = replace(load_state(directory), verdict=Verdict(verdict), kept_trial=kept_trial)
+    monkeypatch.setattr(start, "load_state", lambda _: replace(ended, keeps_winner=True))
+    monkeypatch.setattr(start, "has_saved_originals", lambda _: has_originals)
+    if message is None:
+        start.prepare_unfinished(directory, keeps_winner=keeps_winner)
+        return
+    with pytest.raises(AutotuneError, match=message):
+        start.prepare_unfinished(directory, keeps_winner=keeps_winner)
 
 
 @pytest.mark.parametrize(
