@@ -74,8 +74,8 @@ PREFETCH_MIN_BEDS = 16
 
 @dataclass(frozen=True)
 class Proposal:
-    """A suggestion that was computed without a lock, from the study's first ``trial_count`` trials. Of
-    these, ``finished_count`` trials of the search were finished.
+    """A suggestion that was computed without a lock, from the study's first ``trial_count`` trials, of
+    which ``finished_count`` were finished and counted towards the budget.
     """
 
     suggestion: Suggestion
