@@ -124,7 +124,7 @@ class Deployment(Fleet):
         desired_state = self.build_desired_state(settings)
         self._await_late_stack()
         self._inspect_original_stack(desired_state)
-        desired_state = self._with_time_limits(replace_starts(desired_state, self._starts))
+        desired_state = replace_starts(desired_state, self._find_limited_starts())
         self._back_up_hosts(desired_state)
         originals = self._collect_original_states(desired_state)
         try:
@@ -205,25 +205,32 @@ class Deployment(Fleet):
             default=0.0,
         )
 
-    def _with_time_limits(self, desired_state: DesiredState) -> DesiredState:
-        """Return the state with a time limit for the start of each unit."""
-        return _change_starts(
-            desired_state,
-            lambda host, unit, start: replace(
-                start, seconds=self.boot_times.unit_limit(host, unit)
-            ),
-        )
+    def _find_limited_starts(self) -> dict[str, dict[str, UnitStart]]:
+        """Return how each unit starts, with its time limit, by host and unit."""
+        return {
+            host: {
+                unit: replace(start, seconds=self.boot_times.unit_limit(host, unit))
+                for unit, start in starts.items()
+            }
+            for host, starts in self._starts.items()
+        }
 
     def _without_entry_checks(self, desired_state: DesiredState) -> DesiredState:
         """Return the state without readiness checks that request the entry's page. The entry's page
         is requested later.
         """
         entry_addresses = {str(each) for each in (self.stack.entry, *self.stack.other_entries)}
-        return _change_starts(
+        return replace_starts(
             desired_state,
-            lambda _host, _unit, start: (
-                replace(start, url="") if _find_authority(start.url) in entry_addresses else start
-            ),
+            {
+                name: {
+                    unit: replace(start, url="")
+                    if _find_authority(start.url) in entry_addresses
+                    else start
+                    for unit, start in host_state.starts.items()
+                }
+                for name, host_state in desired_state.hosts.items()
+            },
         )
 
     def _find_answer_limit(self, plans: Mapping[str, HostPlan]) -> float:
@@ -637,19 +644,6 @@ class Deployment(Fleet):
             return self._build_baseline_state()
         except AutotuneError:
             return None
-
-
-def _change_starts(
-    desired_state: DesiredState, change: Callable[[str, str, UnitStart], UnitStart]
-) -> DesiredState:
-    """Return the state with ``change(host, unit, start)`` for the start of each unit."""
-    return replace_starts(
-        desired_state,
-        {
-            host: {unit: change(host, unit, start) for unit, start in host_state.starts.items()}
-            for host, host_state in desired_state.hosts.items()
-        },
-    )
 
 
 def _find_authority(url: str) -> str:
