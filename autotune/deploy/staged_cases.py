@@ -206,8 +206,15 @@ def _build_check(
     if instance.placement.adopted is not None and not isinstance(validation, TrialStart):
         # The files may include each other by their real paths, so they are mounted at these paths.
         return build_mount_command(staged_paths, argv) if files else None
-    staged_paths[instance.placement.directory] = f"{case_directory}/trial"
-    words = replace_paths(argv, staged_paths)
-    if isinstance(validation, TrialStart):
-        return ("trial", f"{case_directory}/trial", validation.socket, *TRIAL_TIMEOUT, *words)
-    return words
+    trial_directory = f"{case_directory}/trial"
+    directories = {instance.placement.directory: trial_directory}
+    if not isinstance(validation, TrialStart):
+        return replace_paths(argv, {**staged_paths, **directories})
+    words = (*TRIAL_TIMEOUT, *replace_paths(argv, directories))
+    has_includes = any(path not in argv for path in staged_paths)
+    words = (
+        build_mount_command(staged_paths, words)
+        if has_includes and instance.placement.adopted is not None
+        else replace_paths(words, staged_paths)
+    )
+    return ("trial", trial_directory, validation.socket, *words)

@@ -35,9 +35,10 @@ def build_staged_check(
     uses_other_paths = any(location != staged_path(path) for path, location in staged_paths.items())
     if isinstance(method, TrialStart):
         command_words = (*TRIAL_TIMEOUT, *method.argv)
+        has_includes = any(path not in method.argv for path in staged_paths)
         command_words = (
             build_mount_command(staged_paths, command_words)
-            if uses_other_paths
+            if uses_other_paths or has_includes
             else replace_paths(command_words, staged_paths)
         )
         return ("trial", directory, method.socket, *command_words)

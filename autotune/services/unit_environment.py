@@ -51,7 +51,8 @@ _SUDO_POLICY_FILE = "/etc/sudoers"
 _PLAIN_TEXT_PATTERN = re.compile(r"""[^"'\\%\n]*""")
 # Arguments: UNIT_RUN_SCRIPT, unit, argv… Runs argv with the variables of the unit. Unlike a new unit,
 # argv sees files that are mounted for this command alone. Variables of a unit with another account are
-# not used, because that account could use them to run its own code as root.
+# not used, because that account could use them to run its own code as root. For the same reason, `env`
+# runs as root.
 _WITH_VARIABLES_SCRIPT = r"""
 run=$1 unit=$2
 shift 2
@@ -59,7 +60,7 @@ user=$(systemctl show --value -p User -- "$unit" 2>/dev/null) || exec "$@"
 case $user in '' | root | 0) ;; *) exec "$@" ;; esac
 [ -n "$(systemctl show --value -p Environment -p EnvironmentFiles -- "$unit")" ] || exec "$@"
 # No command line may contain a variable, because all accounts can read command lines.
-AUTOTUNE_STAGED= sh -c "$run" sh "$unit" -0 env | tr '\0\n' '\n\1' | {
+AUTOTUNE_STAGED= AUTOTUNE_AS_ROOT=1 sh -c "$run" sh "$unit" -0 env | tr '\0\n' '\n\1' | {
     while IFS= read -r _line; do
         case ${_line%%=*} in '' | [0-9]* | *[!A-Za-z0-9_]*) ;; *) export "$_line" ;; esac
     done

@@ -19,6 +19,12 @@ LIMIT = ("timeout", "10")
         ((SITE,), ASK, ("with_files", "1", NEW_SITE, SITE, *ASK)),
         ((CONF, SITE), ASK, ("with_files", "2", NEW_CONF, CONF, NEW_SITE, SITE, *ASK)),
         ((CONF,), TrialStart(("x", CONF), "s"), ("trial", "/run/x", "s", *LIMIT, "x", NEW_CONF)),
+        # The main file includes another one.
+        (
+            (SITE,),
+            TrialStart(("x", CONF), "s"),
+            ("trial", "/run/x", "s", "with_files", "1", NEW_SITE, SITE, *LIMIT, "x", CONF),
+        ),
     ],
 )
 def test_software_is_asked_about_new_files_by_their_paths_or_over_the_real_ones(

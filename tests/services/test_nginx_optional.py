@@ -85,6 +85,24 @@ def test_what_is_in_effect_is_in_our_units() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("version", "default"),
+    [
+        ("0.8.54", 100),
+        ("1.9.15", 100),
+        ("1.18.0", 100),
+        ("1.19.9", 100),
+        ("1.19.10", None),
+        ("1.22.1", None),
+    ],
+)
+def test_an_old_version_has_another_default(version: str, default: int | None) -> None:
+    head = f"nginx version: nginx/{version}\n# configuration file /etc/nginx/nginx.conf:\n"
+    assert parse_effective(f"{head}http {{ }}").get("keepalive_requests") == default
+    text = "http { keepalive_requests 7; }"
+    assert parse_effective(f"{head}{text}")["keepalive_requests"] == 7
+
+
 # A site on loopback, where its port is put in later.
 PORT = "4443"
 REAL = f"""daemon off; master_process off; pid pid; error_log error.log;

@@ -98,24 +98,36 @@ def test_a_unit_has_one_name_whatever_its_file_is_called(
     assert find_units_mentioning(tree, "shop") == (unit,)
 
 
-def check_options(printed: dict[str, str], place: Path) -> list[str]:
-    """The options of the unit that a check runs in, where systemctl prints these properties."""
+def check_options(
+    printed: dict[str, str],
+    place: Path,
+    command: tuple[str, ...] = ("/bin/shop", "-w"),
+    accounts: dict[str, str] | None = None,
+    **variables: str,
+) -> list[str]:
+    """The options of the unit that a check runs in, where systemctl prints these properties, and the
+    unit's processes have these accounts.
+    """
     lines = "".join(
         f"{name}) printf '%s\\n' {shlex.quote(text)} ;; " for name, text in printed.items()
     )
     programs = {"systemctl": f"case $4 in {lines}esac", "systemd-run": 'printf "%s\\n" "$@"'}
+    if accounts:
+        programs["cat"] = f"echo {' '.join(accounts)}"
+        cases = "".join(f"/proc/{pid}/*) echo {text} ;; " for pid, text in accounts.items())
+        programs["awk"] = f"case $2 in {cases}esac"
     for name, text in programs.items():
         (place / name).write_text(f"#!/bin/sh\n{text}\n")
         (place / name).chmod(0o755)
     done = subprocess.run(
-        ["sh", "-c", UNIT_RUN_SCRIPT, "sh", "shop.service", "--check", "/bin/shop", "-w"],
-        env={"PATH": f"{place}:{os.environ['PATH']}"},
+        ["sh", "-c", UNIT_RUN_SCRIPT, "sh", "shop.service", "--check", *command],
+        env={"PATH": f"{place}:{os.environ['PATH']}", **variables},
         capture_output=True,
         text=True,
         check=True,
     )
-    *options, program, word, option = done.stdout.splitlines()
-    assert (program, word, option) == ("/bin/shop", "-w", "--check")
+    options, words = (text.splitlines() for text in done.stdout.split("--\n", 1))
+    assert words == [*command, "--check"]
     return [line for line in options if line.startswith("--property=")]
 
 
@@ -157,3 +169,26 @@ def test_a_drop_in_that_was_not_read_is_named(tree: FileTree, unread: dict[str, 
     environment = read_environment(tree, UNIT)
     assert environment.unread_files == tuple(unread)
     assert expand_command(tree, UNIT) == ("/bin/own",)
+
+
+def test_words_of_a_process_are_no_options_of_the_unit_of_its_check(tmp_path: Path) -> None:
+    """The account of the service can change the command line of its process."""
+    options = check_options({"User": "shop"}, tmp_path, ("--uid=0", "/srv/shop/own"))
+    assert options == ["--property=User=shop"]
+
+
+@pytest.mark.parametrize(
+    ("printed", "variables", "expected"),
+    [
+        ({}, {}, ["User=33", "Group=34"]),
+        ({"User": "shop"}, {}, ["User=shop"]),
+        ({}, {"AUTOTUNE_AS_ROOT": "1"}, []),
+    ],
+)
+def test_the_check_of_a_unit_that_starts_as_root_has_the_account_that_serves(
+    printed: dict[str, str], variables: dict[str, str], expected: list[str], tmp_path: Path
+) -> None:
+    accounts = {"11": "", "12": "33 34", "13": "35 36"}
+    printed = {"ControlGroup": "/shop", **printed}
+    options = check_options(printed, tmp_path, accounts=accounts, **variables)
+    assert options == [f"--property={option}" for option in expected]

@@ -255,10 +255,18 @@ def parse_effective(output: str) -> Settings:
     for `auto`.
 
     Messages before the first file are dropped, because they would become part of the first
-    directive.
+    directive. The version among them gives a default that has changed.
     """
-    _, file_mark, printed_files = output.partition("# configuration file ")
-    return _parse_printed_files(f"{file_mark}{printed_files}" if file_mark else output)
+    messages, file_mark, printed_files = output.partition("# configuration file ")
+    return {
+        # Before 1.19.10, the default of `keepalive_requests` was 100 (nginx.org, ngx_http_core_module).
+        **(
+            {"keepalive_requests": 100}
+            if re.search(r"nginx version: nginx/(?:0|1\.(?:\d|1[0-8])\.|1\.19\.\d(?!\d))", messages)
+            else {}
+        ),
+        **_parse_printed_files(f"{file_mark}{printed_files}" if file_mark else output),
+    }
 
 
 class Nginx(Service):
@@ -297,7 +305,7 @@ class Nginx(Service):
         return (*self.list_file_readbacks(placement), build_backlog_readback(placement))
 
     def list_file_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
-        return (Readback((*self._build_command(placement), "-T"), parse_effective),)
+        return (Readback((*self._build_command(placement), "-v", "-T"), parse_effective),)
 
     def build_server_check(self, placement: Placement) -> ServerCheck | None:
         if not placement.installed:

@@ -38,7 +38,7 @@ from autotune.services.postgresql.parameters import (
 )
 from autotune.strict_parsing import split_lines
 
-VERSIONS = ("18", "17", "16", "15", "14")
+VERSIONS = ("18", "17", "16", "15", "14", "13")
 SOCKET_DIRECTORY = "/var/run/postgresql"
 # On Debian, each cluster has a name. Other distributions have a single cluster, or one per version
 # (postgresql.org).

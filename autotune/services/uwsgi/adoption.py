@@ -139,16 +139,19 @@ def _read_host_config(file_tree: FileTree, path: str, directory: str) -> Config:
         return join(directory, included_path.replace("%d", main_directory).replace("//", "/"))
 
     config = read_config(file_tree, path, syntax.parse_directives, find_include)
-    section_includes = [
-        f"{placed_directive.name} = {placed_directive.words[0]}"
+    includes = [
+        (name, placed_directive.words[0])
         for name in syntax.INCLUDE_OPTIONS
         for placed_directive in config.find_all(name)
-        if placed_directive.words and ":" in placed_directive.words[0]
+        if placed_directive.words
     ]
-    uncertain_reason = (
-        f"`{section_includes[0]}` may set it in another section" if section_includes else ""
-    )
-    return replace(config, uncertain={"*": uncertain_reason} if uncertain_reason else {})
+    # uWSGI reads an inherited file after the other options.
+    uncertain_reasons = [
+        f"`{name} = {path}` may set it" + (" in another section" if ":" in path else "")
+        for name, path in includes
+        if ":" in path or name == "inherit"
+    ]
+    return replace(config, uncertain={"*": uncertain_reasons[0]} if uncertain_reasons else {})
 
 
 def _list_command_words(file_tree: FileTree, unit: str) -> list[str]:

@@ -63,6 +63,9 @@ PARAMETERS = with_guidance((
 # omitted, because the service is running.
 _VALIDATION_SCRIPT = rf"""
 file=$1 name=$2 script=$3 unit=$4
+# In a replacement of sed, these characters have a meaning.
+escape() {{ printf '%s' "$1" | sed 's/[\\&|]/\\&/g'; }}
+directory=$(escape "${{file%/*}}/") name=$(escape "$name")
 set --
 words=$({UNIT_COMMAND_SCRIPT})
 case $words in /etc/init.d/*) words=/usr/bin/uwsgi inherited={DEBIAN_DEFAULTS_FILE} ;; esac
@@ -76,7 +79,7 @@ for word in $words; do
 done
 without='(safe-)?pidfile2?|daemonize2?|logto2?|stats|hook-[a-z-]+|exec-[a-z-]+|attach-daemon2?|emperor'
 answer=$(sed -E -e "/^[ \t]*($without)[ \t]*=/d; /%\(deb-/d" \
-        -e "s|%d|${{file%/*}}/|g; s|%n|$name|g" ${{inherited-}} "$file" |
+        -e "s|%d|$directory|g; s|%n|$name|g" ${{inherited-}} "$file" |
     sh -c "$script" sh "$unit" --no-server "$@" --strict --need-app --ini fd://0 2>&1) && exit
 printf '%s\n' "$answer" | grep . | tail -n 2
 exit 1
@@ -112,19 +115,19 @@ class Uwsgi(AppServer):
     ordering_rules = (("cheaper + 1", "processes"),)
 
     def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> Argv | None:
-        for ini_file in files if placement.adopted else ():
-            application_name = basename(ini_file).removesuffix(".ini")
-            return (
-                "sh",
-                "-c",
-                _VALIDATION_SCRIPT,
-                "sh",
-                ini_file,
-                application_name,
-                UNIT_RUN_SCRIPT,
-                self.get_unit(placement) or UNIT_NAME,
-            )
-        return None  # the only file is a drop-in, which systemd reads but uWSGI does not
+        if placement.adopted is None or not files:
+            return None  # the only file is a drop-in, which systemd reads but uWSGI does not
+        ini_file = placement.adopted.main or next(iter(files))
+        return (
+            "sh",
+            "-c",
+            _VALIDATION_SCRIPT,
+            "sh",
+            ini_file,
+            basename(ini_file).removesuffix(".ini"),
+            UNIT_RUN_SCRIPT,
+            self.get_unit(placement) or UNIT_NAME,
+        )
 
     def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
         return (
