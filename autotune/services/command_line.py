@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from posixpath import basename, dirname
 
+from autotune.errors import AutotuneError
 from autotune.secret_detection import find_secrets
 from autotune.services import unit_files
 from autotune.services.base import Argv
@@ -218,10 +219,18 @@ def tune_options(
 
 
 def parse_exec_start(unit_text: str) -> Argv:
-    """Return the words of the command line in a unit's ``ExecStart``."""
+    """Return the words of the command line in a unit's ``ExecStart``. Raises AutotuneError if its quotes
+    differ from those of a shell.
+    """
     exec_start = unit_files.parse_exec_start(unit_text)
     command_text = " ".join(word.text for word in exec_start.arguments) if exec_start else ""
-    command_words = shlex.split(command_text.lstrip(_PREFIXES))
+    try:
+        command_words = shlex.split(command_text.lstrip(_PREFIXES))
+    except ValueError as error:
+        raise AutotuneError(
+            f"the words of a unit's ExecStart cannot be separated: {error}",
+            hint="write its quotation marks as in a shell",
+        ) from error
     return tuple(word.replace("%%", "%") for word in command_words)
 
 

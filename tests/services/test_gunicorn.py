@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from autotune.errors import AutotuneError
 from autotune.services.base import Endpoint, Placement, Role
+from autotune.services.command_line import parse_exec_start
 from autotune.services.diagnosis import InstanceActivity, InstanceReading, Resource
 from autotune.services.gunicorn.service import DIAGNOSIS, Gunicorn, parse_effective
 from autotune.space.facts import HostFacts
@@ -23,6 +25,13 @@ tiers:
 load: {path: /}
 """
 PRINTED = (Path(__file__).parent / "fixtures" / "gunicorn.txt").read_text()
+
+
+def test_quotes_that_a_shell_reads_otherwise_are_refused_with_a_hint() -> None:
+    text = "[Service]\nExecStart=/usr/bin/gunicorn --name 'it\\'s' shop:app\n"
+    with pytest.raises(AutotuneError, match="No closing quotation") as refused:
+        parse_exec_start(text)
+    assert refused.value.hint
 
 
 def test_it_prints_its_own_configuration() -> None:
