@@ -219,8 +219,9 @@ def tune_options(
 
 
 def parse_exec_start(unit_text: str) -> Argv:
-    """Return the words of the command line in a unit's ``ExecStart``. Raises AutotuneError if its quotes
-    differ from those of a shell.
+    """Return the words of the command line in a unit's ``ExecStart``.
+
+    Raises AutotuneError for quotation marks that a shell would read differently.
     """
     exec_start = unit_files.parse_exec_start(unit_text)
     command_text = " ".join(word.text for word in exec_start.arguments) if exec_start else ""
