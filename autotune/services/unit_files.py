@@ -30,26 +30,32 @@ _WORD_PATTERN = re.compile(r"""(?:"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|\\[^\s]|[^
 # Arguments: unit, option, argv… Runs argv with the option under the unit's account, in the unit's
 # directory and environment. The running service and its socket are not affected. `--` comes before argv,
 # because the service's account may have written it, and systemd-run must not read options in it. If the
-# unit starts as root and serves under another account, argv runs under this account, because it may load
-# the application. If $AUTOTUNE_AS_ROOT is set, it runs as root.
+# unit starts as root and serves under one other account, argv runs under this account, because it may
+# load the application. If $AUTOTUNE_AS_ROOT is set, or if argv changes the account, it runs as root.
 UNIT_RUN_SCRIPT = """
 unit=$1 option=$2
 shift 2
 set -- -- "$@"
 group=$(systemctl show --value -p ControlGroup -- "$unit")
 [ -z "${AUTOTUNE_AS_ROOT-}" ] || group=
+for word; do
+    case ${word##*/} in sudo | runuser | setpriv | su | chrt) group= ;; esac
+done
 if [ -n "$group" ] && [ -z "$(systemctl show --value -p User -- "$unit")" ]; then
     # The second path is for cgroup v1.
     for tree in /sys/fs/cgroup /sys/fs/cgroup/systemd; do
         pids="${pids-} $(cat "$tree$group/cgroup.procs" 2>/dev/null)"
     done
-    for pid in $pids; do
-        account=$(awk '$1 == "Uid:" { uid = $3 } $1 == "Gid:" && uid > 0 { print uid, $3 }' \
-            "/proc/$pid/status" 2>/dev/null)
-        [ -n "$account" ] || continue
-        set -- "--property=User=${account% *}" "--property=Group=${account#* }" "$@"
-        break
-    done
+    accounts=$(
+        for pid in $pids; do
+            awk '$1 == "Uid:" { uid = $3 } $1 == "Gid:" && uid > 0 { print uid ":" $3 }' \
+                "/proc/$pid/status" 2>/dev/null
+        done | sort -u | paste -sd , -
+    )
+    case $accounts in
+        '' | *,*) ;;
+        *) set -- "--property=User=${accounts%:*}" "--property=Group=${accounts#*:}" "$@" ;;
+    esac
 fi
 for name in User Group WorkingDirectory Environment; do
     value=$(systemctl show --value -p "$name" -- "$unit")

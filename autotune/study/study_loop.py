@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -253,8 +253,10 @@ def resolve_next_step(
             and not (proposal and proposal.is_still_new(state))
         ):
             return step
-        with context.clock.time_activity("search"), search_lock:
-            if not (state.is_shared and isinstance(step, SuggestStep)):
+        is_proposed = state.is_shared and isinstance(step, SuggestStep)
+        model_lock = nullcontext() if is_proposed else search_lock
+        with context.clock.time_activity("search"), model_lock:
+            if not is_proposed:
                 searcher.narrow_space(state.limit_space(context.space))
             if state.is_shared and not isinstance(step, SuggestStep):
                 sync_search(searcher, state)

@@ -114,7 +114,7 @@ def check_options(
     programs = {"systemctl": f"case $4 in {lines}esac", "systemd-run": 'printf "%s\\n" "$@"'}
     if accounts:
         programs["cat"] = f"echo {' '.join(accounts)}"
-        cases = "".join(f"/proc/{pid}/*) echo {text} ;; " for pid, text in accounts.items())
+        cases = "".join(f"/proc/{pid}/*) echo {text} ;; " for pid, text in accounts.items() if text)
         programs["awk"] = f"case $2 in {cases}esac"
     for name, text in programs.items():
         (place / name).write_text(f"#!/bin/sh\n{text}\n")
@@ -188,7 +188,20 @@ def test_words_of_a_process_are_no_options_of_the_unit_of_its_check(tmp_path: Pa
 def test_the_check_of_a_unit_that_starts_as_root_has_the_account_that_serves(
     printed: dict[str, str], variables: dict[str, str], expected: list[str], tmp_path: Path
 ) -> None:
-    accounts = {"11": "", "12": "33 34", "13": "35 36"}
+    accounts = {"11": "", "12": "33:34", "13": "33:34"}
     printed = {"ControlGroup": "/shop", **printed}
     options = check_options(printed, tmp_path, accounts=accounts, **variables)
     assert options == [f"--property={option}" for option in expected]
+
+
+@pytest.mark.parametrize(
+    ("accounts", "command"),
+    [
+        ({"12": "33:34", "13": "35:36"}, ("/bin/shop", "-w")),
+        ({"12": "33:34"}, ("/usr/sbin/runuser", "-u", "shop", "--", "/bin/shop")),
+    ],
+)
+def test_the_check_of_other_units_that_start_as_root_runs_as_root(
+    accounts: dict[str, str], command: tuple[str, ...], tmp_path: Path
+) -> None:
+    assert check_options({"ControlGroup": "/shop"}, tmp_path, command, accounts) == []
