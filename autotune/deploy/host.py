@@ -6,7 +6,7 @@ import base64
 import contextlib
 import re
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 
@@ -318,17 +318,21 @@ class ManagedHost:
                 check.instance.placement, check.method, [*check.files], check.changed_files
             )
         return self._build_staged_check(
-            check.method, check.instance.placement.directory, check.changed_files
+            check.method, check.instance.placement.directory, check.changed_files, check.files
         )
 
     def _build_staged_check(
-        self, method: Argv | TrialStart, directory: str, changed_files: Sequence[str]
+        self,
+        method: Argv | TrialStart,
+        directory: str,
+        changed_files: Sequence[str],
+        files: Collection[str],
     ) -> tuple[str, ...]:
         staged_paths = {path: self._staged_path(path) for path in changed_files}
         trial_directory = f"{directory}.{self._test_start_suffix}"
         if isinstance(method, TrialStart):
             method = replace(method, argv=replace_paths(method.argv, {directory: trial_directory}))
-        return build_staged_check(method, trial_directory, staged_paths)
+        return build_staged_check(method, trial_directory, staged_paths, files)
 
     def _staged_path(self, path: str) -> str:
         return self._staging_directories.get(path) or staged_path(path)
@@ -618,7 +622,7 @@ class ManagedHost:
         ``changing``, and current files for all other paths.
         """
         validation = TrialStart(check.argv, check.socket) if check.socket else check.argv
-        return self._build_staged_check(validation, check.directory, changing)
+        return self._build_staged_check(validation, check.directory, changing, check.files)
 
     def _read_state(
         self, desired: HostState, content_paths: tuple[str, ...]

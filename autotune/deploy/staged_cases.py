@@ -17,7 +17,12 @@ from autotune.deploy.host_files import CurrentFile, read_files
 from autotune.deploy.host_state import FileState
 from autotune.deploy.runtime import ValidationCases
 from autotune.deploy.stack import ServiceInstance
-from autotune.deploy.staging import TRIAL_TIMEOUT, format_owner_and_mode, replace_paths
+from autotune.deploy.staging import (
+    TRIAL_TIMEOUT,
+    format_owner_and_mode,
+    needs_mounts,
+    replace_paths,
+)
 from autotune.masking import find_secret_words, has_placeholder, remove_words, restore_secrets
 from autotune.services.base import TrialStart, resolve_config_files
 from autotune.services.registry import find_outliner
@@ -211,10 +216,9 @@ def _build_check(
     if not isinstance(validation, TrialStart):
         return replace_paths(argv, {**staged_paths, **directories})
     words = (*TRIAL_TIMEOUT, *replace_paths(argv, directories))
-    has_includes = any(path not in argv for path in staged_paths)
     words = (
         build_mount_command(staged_paths, words)
-        if has_includes and instance.placement.adopted is not None
+        if needs_mounts(argv, files, files) and instance.placement.adopted is not None
         else replace_paths(words, staged_paths)
     )
     return ("trial", trial_directory, validation.socket, *words)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 
 from autotune.deploy.backup import BackupCheck
@@ -22,11 +22,23 @@ def staged_path(path: str) -> str:
     return str(location.with_name(f".{location.name}.autotune-new"))
 
 
+def needs_mounts(argv: Argv, files: Collection[str], changing_paths: Iterable[str]) -> bool:
+    """True if a test start reads a changing file without an argument for it, such as an included file.
+
+    ``files`` are the paths of all files of the service. If ``argv`` contains none of them, its arguments
+    come from the contents of the files, and the test start reads no file.
+    """
+    return bool({*files} & {*argv}) and not {*changing_paths} <= {*argv}
+
+
 def build_staged_check(
-    method: Argv | TrialStart, directory: str, staged_paths: Mapping[str, str]
+    method: Argv | TrialStart,
+    directory: str,
+    staged_paths: Mapping[str, str],
+    files: Collection[str],
 ) -> tuple[str, ...]:
     """Return the command that validates staged files instead of the real files. ``staged_paths``
-    maps real paths to staged paths.
+    maps real paths to staged paths, and ``files`` are the real paths of all files of the service.
 
     Paths in the command's arguments are replaced by staged paths. Files that are not arguments, or
     that are staged in a separate directory, are mounted over the real files during the check.
@@ -35,10 +47,9 @@ def build_staged_check(
     uses_other_paths = any(location != staged_path(path) for path, location in staged_paths.items())
     if isinstance(method, TrialStart):
         command_words = (*TRIAL_TIMEOUT, *method.argv)
-        has_includes = any(path not in method.argv for path in staged_paths)
         command_words = (
             build_mount_command(staged_paths, command_words)
-            if uses_other_paths or has_includes
+            if uses_other_paths or needs_mounts(method.argv, files, staged_paths)
             else replace_paths(command_words, staged_paths)
         )
         return ("trial", directory, method.socket, *command_words)

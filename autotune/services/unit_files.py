@@ -32,20 +32,27 @@ _WORD_PATTERN = re.compile(r"""(?:"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|\\[^\s]|[^
 # because the service's account may have written it, and systemd-run must not read options in it. If the
 # unit starts as root and serves under one other account, argv runs under this account, because it may
 # load the application. If $AUTOTUNE_AS_ROOT is set, or if argv changes the account, it runs as root.
+# If argv comes from the process $AUTOTUNE_PID, it runs under the account of this process.
 UNIT_RUN_SCRIPT = """
 unit=$1 option=$2
 shift 2
 set -- -- "$@"
 group=$(systemctl show --value -p ControlGroup -- "$unit")
-[ -z "${AUTOTUNE_AS_ROOT-}" ] || group=
-for word; do
-    case ${word##*/} in sudo | runuser | setpriv | su | chrt) group= ;; esac
-done
-if [ -n "$group" ] && [ -z "$(systemctl show --value -p User -- "$unit")" ]; then
+user=$(systemctl show --value -p User -- "$unit")
+case $user in root | 0) user= ;; esac
+pids=${AUTOTUNE_PID-}
+if [ -n "$pids" ]; then
+    [ -r "/proc/$pids/status" ] || exit 1 # the process has ended, so its account is unknown
+elif [ -n "$group" ] && [ -z "${AUTOTUNE_AS_ROOT-}" ]; then
     # The second path is for cgroup v1.
     for tree in /sys/fs/cgroup /sys/fs/cgroup/systemd; do
-        pids="${pids-} $(cat "$tree$group/cgroup.procs" 2>/dev/null)"
+        pids="$pids $(cat "$tree$group/cgroup.procs" 2>/dev/null)"
     done
+    for word; do
+        case ${word##*/} in sudo | runuser | setpriv | su | chrt) pids= ;; esac
+    done
+fi
+if [ -n "$pids" ] && [ -z "$user" ]; then
     accounts=$(
         for pid in $pids; do
             awk '$1 == "Uid:" { uid = $3 } $1 == "Gid:" && uid > 0 { print uid ":" $3 }' \

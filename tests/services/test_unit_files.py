@@ -182,6 +182,7 @@ def test_words_of_a_process_are_no_options_of_the_unit_of_its_check(tmp_path: Pa
     [
         ({}, {}, ["User=33", "Group=34"]),
         ({"User": "shop"}, {}, ["User=shop"]),
+        ({"User": "root"}, {}, ["User=root", "User=33", "Group=34"]),
         ({}, {"AUTOTUNE_AS_ROOT": "1"}, []),
     ],
 )
@@ -205,3 +206,18 @@ def test_the_check_of_other_units_that_start_as_root_runs_as_root(
     accounts: dict[str, str], command: tuple[str, ...], tmp_path: Path
 ) -> None:
     assert check_options({"ControlGroup": "/shop"}, tmp_path, command, accounts) == []
+
+
+@pytest.mark.parametrize("command", [("/bin/shop", "-w"), ("/usr/bin/sudo", "/srv/shop/own")])
+def test_words_of_a_process_run_under_its_account(command: tuple[str, ...], tmp_path: Path) -> None:
+    """The account can write `sudo` into the command line of its process."""
+    pid = str(os.getpid())
+    accounts = {pid: "33:34", "13": "35:36"}
+    printed = {"ControlGroup": "/shop"}
+    options = check_options(printed, tmp_path, command, accounts, AUTOTUNE_PID=pid)
+    assert options == ["--property=User=33", "--property=Group=34"]
+
+
+def test_words_of_a_process_that_has_ended_are_not_run(tmp_path: Path) -> None:
+    with pytest.raises(subprocess.CalledProcessError):
+        check_options({"ControlGroup": "/shop"}, tmp_path, AUTOTUNE_PID="4194305")

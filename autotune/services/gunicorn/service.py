@@ -71,6 +71,7 @@ exit 1
 # Arguments: script, names, unit. Prints the effective settings with the given names.
 _READBACK_SCRIPT = f"""
 unit=$3
+export AUTOTUNE_PID="$(systemctl show --value -p MainPID -- "$unit")"
 {{ {PROCESS_COMMAND_SCRIPT} }} | xargs -0 sh -c "$1" sh "$unit" --print-config 2>/dev/null |
     grep -E "^($2) "
 """
