@@ -44,17 +44,19 @@ _CPU_TIME_PATTERN = re.compile(r"([0-9]{1,9})m([0-9]{1,9}(?:\.[0-9]+)?)s")  # su
 _PAGE_SIZE_PATTERN = re.compile(rf"(?m)^{PAGE_SIZE_SECTION} ([0-9]{{4,8}})$")
 _REQUIRED_FILES = {"/proc/uptime", "/proc/stat"}  # a sample without these files is invalid
 
-# No text is inserted into this script, because all values are arguments. Both `tail`
-# and the bash code print each file after a line with its name. A signal interrupts `wait`, and `read`
-# in bash's POSIX mode, but not a `sleep` in the foreground. Other shells do not parse the text in
-# `eval`. bash before 5.1 lacks `<(…)` in POSIX mode, and before 4.4 `mapfile -d`; it uses the code for
-# other shells. Logs come last, with a blank before each line, because a log may contain any text.
+# No text is inserted into this script, because all values are arguments. Both `tail` and the bash code
+# print each file after a line with its name. A signal interrupts `wait`, but not a `sleep` in the
+# foreground. In POSIX mode, bash limits `read` with an alarm that can be lost, so `read` runs outside
+# this mode, where only input or the time limit ends it. Other shells do not parse the text in `eval`.
+# bash before 5.1 lacks `<(…)` in POSIX mode, and before 4.4 `mapfile -d`; it uses the code for other
+# shells. Logs come last, with a blank before each line, because a log may contain any text.
 _STREAM_SCRIPT = f"""
 count=$1 pause=$2 interval=$3 programs=" $4 " temporary=$5 logs=$6 connections=$7 groups=$8
 shift 8
 if [ -n "$BASH_VERSION" ] && (eval "mapfile -d '' content < <(:)") 2>/dev/null; then
-    eval 'exec 9<> <(:)' # nothing ever arrives there
-    rest() {{ read -rt "$1" -u 9; }}
+    eval 'exec 9<> <(:)'
+    rest() {{ set +o posix; read -rt "$1" -u 9; set -o posix; }}
+    wake() {{ echo >&9; }}
     show() {{
         for file; do
             mapfile -d '' content <"$file" && printf '\n==> %s <==\n%s' "$file" "${{content[*]}}"
@@ -65,6 +67,7 @@ else
         sleep "$1" & wait
         [ -z "$over" ] || kill $!
     }}
+    wake() {{ :; }}
     show() {{ tail -v -n +1 -- "$@"; }}
 fi
 each_log() {{ [ -z "$logs" ] || printf '%s\n' "$logs"; }}
@@ -91,7 +94,7 @@ begun=$(ends 2>/dev/null)
 set -C
 over= turn=0
 trap 'exit' HUP INT PIPE
-trap 'over=yes' TERM
+trap 'over=yes; wake' TERM
 echo $$ >"$temporary" || exit
 {LOCK_SCRIPT}number() {{ echo $#; }}
 echo '{PAGE_SIZE_SECTION}' "$(getconf PAGESIZE 2>/dev/null)"
