@@ -47,7 +47,7 @@ _REQUIRED_FILES = {"/proc/uptime", "/proc/stat"}  # a sample without these files
 # No text is inserted into this script, because all values are arguments. Both `tail` and the bash code
 # print each file after a line with its name. A signal interrupts `wait`, but not a `sleep` in the
 # foreground. In POSIX mode, bash limits `read` with an alarm that can be lost, so `read` runs outside
-# this mode, where only input or the time limit ends it. Other shells do not parse the text in `eval`.
+# this mode. Then only input or the time limit ends it. Other shells do not parse the text in `eval`.
 # bash before 5.1 lacks `<(…)` in POSIX mode, and before 4.4 `mapfile -d`; it uses the code for other
 # shells. Logs come last, with a blank before each line, because a log may contain any text.
 _STREAM_SCRIPT = f"""
