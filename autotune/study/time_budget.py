@@ -6,6 +6,7 @@ from autotune.optimize import confirmation
 from autotune.study.ranking import (
     REQUIRED_REPRODUCTIONS,
     baseline_misses_slo,
+    find_baseline,
     find_best_trial,
     list_failed_baselines,
     list_repeats,
@@ -15,6 +16,9 @@ from autotune.target.model import Budget
 
 # Maximum share of the time budget that may be reserved for finals and proof.
 MAX_RESERVE_SHARE = 0.45
+# A short proof shows a gain that multiplies the capacity. If the best capacity is at least LARGE_FACTOR
+# times the baseline's, at most the share LARGE_GAIN_RESERVE_SHARE is reserved.
+LARGE_FACTOR, LARGE_GAIN_RESERVE_SHARE = 3.0, 0.4
 # If pages are slow, one measurement may take up to the time budget divided by this number. The rest of
 # the budget allows a short search and the minimum number of pairs.
 USUAL_MEASUREMENTS = 12
@@ -71,19 +75,30 @@ def compute_reserve_seconds(state: State, budget: Budget) -> float:
     proof_seconds = compute_min_proof_seconds(state)
     needed_seconds = trial_count * compute_average_trial_seconds(state) + proof_seconds
     min_seconds = proof_seconds if state.values else MIN_PROOF_SECONDS
-    return min(needed_seconds, compute_max_reserve_seconds(budget, min_seconds))
+    share = LARGE_GAIN_RESERVE_SHARE if _shows_large_gain(state) else MAX_RESERVE_SHARE
+    return min(needed_seconds, compute_max_reserve_seconds(budget, min_seconds, share))
+
+
+def _shows_large_gain(state: State) -> bool:
+    """True if the best capacity so far is at least ``LARGE_FACTOR`` times the baseline's."""
+    baseline, best_number = find_baseline(state), find_best_trial(state)
+    if baseline is None or baseline.peak is None or best_number is None:
+        return False
+    best_peak = state.find_trial(best_number).peak
+    return best_peak is not None and 0 < LARGE_FACTOR * baseline.peak.peak <= best_peak.peak
 
 
 def compute_max_reserve_seconds(
-    budget: Budget, min_proof_seconds: float = MIN_PROOF_SECONDS
+    budget: Budget,
+    min_proof_seconds: float = MIN_PROOF_SECONDS,
+    max_share: float = MAX_RESERVE_SHARE,
 ) -> float:
     """Return the maximum number of seconds that may be withheld from the search for finals and proof.
 
-    ``min_proof_seconds`` is the duration of the shortest possible proof.
+    ``min_proof_seconds`` is the duration of the shortest possible proof, and ``max_share`` the maximum
+    share of the time budget.
     """
-    return max(
-        MAX_RESERVE_SHARE * budget.time, min(min_proof_seconds, MAX_PROOF_SHARE * budget.time)
-    )
+    return max(max_share * budget.time, min(min_proof_seconds, MAX_PROOF_SHARE * budget.time))
 
 
 def compute_min_proof_seconds(state: State) -> float:

@@ -26,6 +26,7 @@ from autotune.study.study_loop import prepare_measurement, run_study_loop
 from autotune.study.study_state import Phase, State, Trial
 from autotune.study.study_store import StudyStore
 from autotune.study.time_budget import (
+    LARGE_GAIN_RESERVE_SHARE,
     MAX_OVERRUN_FACTOR,
     MAX_RESERVE_SHARE,
     MIN_MEASUREMENT_SECONDS,
@@ -101,6 +102,19 @@ def test_a_slow_baseline_leaves_the_search_its_part_of_the_time() -> None:
     assert (
         compute_time_limit(slow, Phase.SEARCH, TEN, 250.0) == 600 * (1 - MAX_RESERVE_SHARE) - 250.0
     )
+
+
+@pytest.mark.parametrize(
+    ("peak", "share"),
+    [(1000.0, MAX_RESERVE_SHARE), (2900.0, MAX_RESERVE_SHARE), (3000.0, LARGE_GAIN_RESERVE_SHARE)],
+)
+def test_a_capacity_that_multiplied_leaves_the_search_more_time(peak: float, share: float) -> None:
+    state = measured(Phase.BASELINE, Phase.RECOMMENDED, Phase.SEARCH, each=60.0)
+    best = replace(state.trials[-1], peak=replace(PEAK, peak=peak))
+    reserve_seconds = compute_reserve_seconds(
+        replace(state, trials=(*state.trials[:-1], best)), TEN
+    )
+    assert reserve_seconds == pytest.approx(share * 600)
 
 
 def test_something_is_tried_beside_a_baseline_that_took_the_time_of_the_search() -> None:
