@@ -16,9 +16,9 @@ from autotune.target.model import Budget
 
 # Maximum share of the time budget that may be reserved for finals and proof.
 MAX_RESERVE_SHARE = 0.45
-# A short proof shows a gain that multiplies the capacity. If the best capacity is at least LARGE_FACTOR
-# times the baseline's, at most the share LARGE_GAIN_RESERVE_SHARE is reserved.
-LARGE_FACTOR, LARGE_GAIN_RESERVE_SHARE = 3.0, 0.4
+# A short proof shows a gain that multiplies the capacity. If the best capacity is at least
+# LARGE_GAIN_FACTOR times the baseline's, at most the share LARGE_GAIN_RESERVE_SHARE is reserved.
+LARGE_GAIN_FACTOR, LARGE_GAIN_RESERVE_SHARE = 3.0, 0.4
 # If pages are slow, one measurement may take up to the time budget divided by this number. The rest of
 # the budget allows a short search and the minimum number of pairs.
 USUAL_MEASUREMENTS = 12
@@ -80,12 +80,12 @@ def compute_reserve_seconds(state: State, budget: Budget) -> float:
 
 
 def _shows_large_gain(state: State) -> bool:
-    """True if the best capacity so far is at least ``LARGE_FACTOR`` times the baseline's."""
+    """True if the best capacity so far is at least ``LARGE_GAIN_FACTOR`` times the baseline's."""
     baseline, best_number = find_baseline(state), find_best_trial(state)
     if baseline is None or baseline.peak is None or best_number is None:
         return False
     best_peak = state.find_trial(best_number).peak
-    return best_peak is not None and 0 < LARGE_FACTOR * baseline.peak.peak <= best_peak.peak
+    return best_peak is not None and 0 < LARGE_GAIN_FACTOR * baseline.peak.peak <= best_peak.peak
 
 
 def compute_max_reserve_seconds(
