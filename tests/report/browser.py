@@ -136,6 +136,8 @@ def started(profile: Path) -> Iterator[Browser]:
         pass_fds=(commands, come),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
+        # Chromium leaves a socket among the temporary files if it is terminated.
+        env={**os.environ, "TMPDIR": str(profile)},
     ) as process:
         os.close(commands)
         os.close(come)
